@@ -63,7 +63,7 @@ test-training: $(TRAINING) ## Run the tests of the training of policies, which n
 
 test-apiserver: $(DEV) $(GO) ## Run what talks to an API server on a real one, with the rights of manifests/
 	@$(BUILD) apiserver manifests
-	@$(PY) -m pytest --server apiserver --numprocesses 2 --dist worksteal $(ARGS)
+	@$(PY) -m pytest --server apiserver --timeout 300 --numprocesses 2 --dist worksteal $(ARGS)
 
 test-cluster: $(DEV) $(GO) ## Run jobs on a real kubelet and containerd, with fake GPUs (as root; needs Debian's runc)
 	@$(BUILD) apiserver node

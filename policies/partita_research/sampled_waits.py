@@ -13,7 +13,7 @@ from random import Random
 from partita_policies.errors import PolicyError
 from partita_policies.recordings import Recorded
 from partita_policies.registry import create
-from partita_policies.start_times.futures import expected_starts
+from partita_policies.start_times.futures import Futures
 from partita_policies.start_times.history import PartitionHistory, Past
 from partita_research.replay import Replay
 
@@ -49,9 +49,10 @@ class SampledWaits:
         """
         given = {replay.name: replay.policy for replay in replays}
         for recorded, past in self._sample:
-            starts = partial(expected_starts, past=past, budget=BUDGET)
+            futures = partial(Futures, past=past, budget=BUDGET)
             name = recorded.decision.policy
             with suppress(PolicyError):
-                before = starts(recorded.snapshot, given.get(name) or create(name))
+                before = futures(recorded.snapshot, given.get(name) or create(name)).complete()
                 for replay in replays:
-                    replay.waits.add(before, starts(replay.asked(recorded.snapshot), replay.policy))
+                    after = futures(replay.asked(recorded.snapshot), replay.policy)
+                    replay.waits.add(before, after.complete())

@@ -10,7 +10,7 @@ from partita_policies.registry import create
 from partita_policies.simulator.engine import Simulation
 from partita_policies.simulator.tasks import Task
 from partita_policies.start_times.calibration import Calibration
-from partita_policies.start_times.futures import StartInterval, expected_starts
+from partita_policies.start_times.futures import Futures, StartInterval
 from partita_policies.start_times.history import PartitionHistory
 from partita_policies.types import GPU, Node
 
@@ -117,7 +117,7 @@ def evaluate(
             continue
         began = thread_time()
         past = history.past()
-        outlook = expected_starts(snapshot, other, past, seed=found.rounds, budget=budget)
+        outlook = Futures(snapshot, other, past, seed=found.rounds, budget=budget).complete()
         found.seconds += thread_time() - began
         found.rounds += 1
         for job in new:

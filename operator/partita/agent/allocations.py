@@ -16,7 +16,6 @@ from partita.kube.client import JOBS, SERVERS, Kube
 from partita.kube.events import EventSubject
 from partita.models import Allocation, GPUServer
 from partita.models.errors import describe
-from partita.models.sharing import UnknownProcessesPolicy
 
 __all__ = ["AllocationReader", "Key", "LedgerEntry"]
 
@@ -63,8 +62,8 @@ class AllocationReader:
         self._kube = kube
         self._name = server
         self._version = 0
-        self.server: GPUServer | None = None
-        """The GPUServer as last read; None before the first read."""
+        self.server: GPUServer
+        """The GPUServer as last read; set with `loaded`."""
         self.allocations: dict[Key, LedgerEntry] = {}
         self.loaded = asyncio.Event()
         """Is set once the ledger was read."""
@@ -75,12 +74,6 @@ class AllocationReader:
         self.problem: str = ""
         """Why the GPUServer cannot be parsed; empty if it can."""
         self._log = structlog.get_logger(__name__)
-
-    @property
-    def terminate_unknown(self) -> bool:
-        """Whether processes in Pods without an allocation are terminated."""
-        policy = self.server.spec.unknown_processes if self.server else None
-        return policy is UnknownProcessesPolicy.TERMINATE
 
     async def read(self) -> list[LedgerEntry]:
         """Read the ledger; return the removed allocations.

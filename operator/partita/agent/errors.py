@@ -149,4 +149,3 @@ class SetupError(AgentError):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
-        self.message = message

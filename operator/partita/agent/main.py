@@ -4,7 +4,7 @@ import asyncio
 import time
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 import structlog
 
@@ -20,6 +20,7 @@ from partita.agent.errors import (
     AgentError,
     DeviceAccessLostError,
     NVMLError,
+    NVMLHangsError,
     SetupError,
 )
 from partita.agent.event_wait import event_or_timeout
@@ -34,7 +35,7 @@ from partita.agent.metrics import AgentMetrics
 from partita.agent.metrics_server import serve_metrics
 from partita.agent.mps.control import max_clients
 from partita.agent.mps.selection import MPSSelection
-from partita.agent.mps.terminate import TERMINATE_DEADLINE, terminate
+from partita.agent.mps.terminate import terminate
 from partita.agent.reporter import Reporter
 from partita.agent.running_jobs import RunningJobs
 from partita.agent.served_gpu import ServedGPU
@@ -53,9 +54,6 @@ from partita.models.quantities import format_memory, mebibytes
 from partita.pods.user_namespaces import has_user_namespaces
 
 __all__ = ["Agent", "run_agent"]
-
-PEAKS_WITHIN: Final = 2.0
-"""Seconds for which kubelet may have to wait until the peaks of an ended Pod are written."""
 
 
 async def run_agent(
@@ -176,7 +174,8 @@ class Agent:
                 try:
                     await self._serve_gpu()
                 finally:
-                    close_library()
+                    with suppress(NVMLHangsError):
+                        await in_thread(close_library)
             except (SetupError, NVMLError) as error:
                 if self.health.set(Source.SETUP, HealthProblem(error.reason, str(error))):
                     self._log.warning("GPU not acquired", reason=error.reason, error=str(error))
@@ -213,21 +212,18 @@ class Agent:
         SetupError
             The node cannot be read.
         """
-        server = self.jobs.ledger.server
-        if server is None:
-            raise SetupError("LedgerNotRead", "the GPUServer has not been read yet")
         try:
             node = await self._kube.get(NODES, self._settings.node)
         except NotFoundError:
             node = {}
         except KubernetesError as error:
             raise SetupError("NodeNotRead", f"the Node cannot be read: {error}") from error
-        return MPSSelection(server.spec, has_user_namespaces(node))
+        return MPSSelection(self.jobs.ledger.server.spec, has_user_namespaces(node))
 
     async def _terminate(self, pid: int) -> str:
         mps = None
         if self._settings.mode is SharingMode.MPS:
-            mps = self._setup.control(deadline=TERMINATE_DEADLINE)
+            mps = self._setup.control(deadline=self._times.terminate_answers_within)
         error = await terminate(pid, partial(self._processes.is_same, pid), mps)
         if not error:
             self.jobs.exits.terminated(pid)
@@ -270,7 +266,7 @@ class Agent:
         if not self.jobs.ledger.loaded.is_set():
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout(PEAKS_WITHIN):
+            async with asyncio.timeout(self._times.peaks_within):
                 await self._reporter.report(self.report(), time.monotonic(), ending=True)
 
     def report(self) -> GPUReport:
@@ -294,8 +290,8 @@ class Agent:
             support = gpu.selection.conditions(mps_report, identity)
             if limits is not None:
                 facts["capabilities"] = limits.capabilities()
-                facts["enforcement"] = limits.enforcement
-                support = (*support, *limits.conditions())
+                facts["enforcement"] = limits.decision.enforcement
+                support = (*support, limits.decision.condition)
         sample = self.jobs.sample
         mps = self._served.mps if self._served is not None else None
         return GPUReport(
@@ -323,7 +319,7 @@ class Agent:
         try:
             await in_thread(open_library)
             await self._setup.release_gpu(self._gpu.device)
-            close_library()
+            await in_thread(close_library)
         except AgentError as error:
             self._log.error("the GPU was not released", error=str(error))
         await self._reporter.report(self.report(), time.monotonic())
@@ -338,7 +334,7 @@ class Agent:
         settings = self._settings
         try:
             async with asyncio.timeout(5):
-                pod = await self._kube.get(PODS, settings.pod, settings.namespace)
+                pod = await self._kube.get(PODS, settings.server, settings.namespace)
                 server = await self._kube.get(SERVERS, settings.server)
         except (KubernetesError, TimeoutError):
             return True

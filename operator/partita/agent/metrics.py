@@ -36,10 +36,10 @@ class AgentMetrics(Collector):
     @override
     def collect(self) -> Iterator[Metric]:
         """Yield every metric; none before the GPU was first sampled."""
-        jobs, server = self._jobs, self._jobs.ledger.server
-        if server is None or jobs.sample is None:
+        jobs = self._jobs
+        if jobs.sample is None:
             return
-        gpu = server.spec.partition, self._server
+        gpu = jobs.ledger.server.spec.partition, self._server
         yield gauge(
             "partita_agent_gpu_used_memory_bytes",
             "Memory of the GPU in use.",

@@ -43,11 +43,6 @@ class Paths:
         return self.run / "servers" / f"{self.server}.toml"
 
     @property
-    def canary_result(self) -> Path:
-        """Result of the newest canary client, written by the MPS container (`CanaryResult`)."""
-        return self.run / "servers" / f"{self.server}.canary.json"
-
-    @property
     def agent_lock(self) -> Path:
         """Locked by the agent while it runs."""
         return self.run / "servers" / f"{self.server}.lock"

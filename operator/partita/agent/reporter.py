@@ -14,6 +14,7 @@ from partita.agent.report_pace import ReportPace
 from partita.agent.times import AgentTimes
 from partita.kube.client import SERVERS, Kube
 from partita.kube.errors import KubernetesError
+from partita.kube.merge_patch import merge_diff
 from partita.models import Condition, set_condition
 from partita.models.quantities import mebibytes
 
@@ -45,20 +46,13 @@ def status_patch(
     new = {**report.facts, "usage": usage}
     if report.mps is not None:
         new["mps"] = report.mps
-    patch = {key: _replaced(known.get(key), v) for key, v in new.items() if known.get(key) != v}
+    old_fields = {key: known[key] for key in new.keys() & known.keys()}
+    patch = merge_diff(old_fields, {k: v for k, v in new.items() if v is not None})
     old = tuple(map(Condition.model_validate, known.get("conditions") or ()))
     conditions = _conditions(report, old, now)
     if conditions != old:
         patch["conditions"] = [condition.dump() for condition in conditions]
     return patch
-
-
-def _replaced(old: Any, new: Any) -> Any:
-    """Return the merge patch that replaces a value and those in it: what is gone is null."""
-    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
-        return new
-    changed = {key: _replaced(old.get(key), v) for key, v in new.items() if old.get(key) != v}
-    return {**changed, **dict.fromkeys(old.keys() - new.keys())}
 
 
 def _conditions(

@@ -29,6 +29,7 @@ from partita.kube.errors import KubernetesError
 from partita.kube.events import Events
 from partita.models import SharingMode
 from partita.models.quantities import mebibytes
+from partita.models.sharing import UnknownProcessesPolicy
 
 __all__ = ["RunningJobs"]
 
@@ -150,6 +151,7 @@ class RunningJobs:
 
     def _terminate_unknown(self) -> None:
         """Terminate unknown processes in Pods that share a claim, or in all Pods if configured."""
+        server = self.ledger.server
         for process in self.processes.unknown.found:
             used = f"used {mebibytes(process.memory)} of the GPU without an allocation"
             if (sharer := self.processes.sharers.of(process.pod)) is not None:
@@ -158,17 +160,17 @@ class RunningJobs:
                     f"process of this Pod {used}"
                 )
                 violation = Violation(process.pid, sharer.pod, "ClaimShared", used, ONE_POD)
-            elif self.ledger.terminate_unknown and process.pod and self.ledger.server is not None:
+            elif process.pod and server.spec.unknown_processes is UnknownProcessesPolicy.TERMINATE:
                 used = f"a process in a Pod {used}"
                 reason = "UnknownProcessTerminated"
-                violation = Violation(process.pid, self.ledger.server, reason, used)
+                violation = Violation(process.pid, server, reason, used)
             else:
                 continue
             self._enforcer.enforce(violation)
 
     def _report_unknown(self) -> None:
         found = self.processes.unknown.found
-        if len(found) > self._unknown_reported and self.ledger.server is not None:
+        if len(found) > self._unknown_reported:
             message = (
                 "{count} processes ({inPods} in Pods) use {memory} of the GPU without an allocation"
             ).format_map(summary(found))

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from contextlib import suppress
-from functools import partial
 from typing import Any, NoReturn
 
 import structlog
@@ -27,7 +26,7 @@ from partita.agent.health import Health, HealthProblem, Source
 from partita.agent.kubelet.client import accepts_connections
 from partita.agent.limits.driver_limits import DriverLimits
 from partita.agent.mps.canary_check import CanaryCheck
-from partita.agent.mps.canary_runner import CanaryResult
+from partita.agent.mps.canary_runner import CanaryRunner
 from partita.agent.mps.client_termination import ClientTermination
 from partita.agent.mps.control_v3 import MPSControlV3
 from partita.agent.mps.logs import mps_logs
@@ -107,7 +106,7 @@ class ServedGPU:
         self.slot_limits = SlotLimits(
             ledger=jobs.ledger,
             control=self._control_v3,
-            count=settings.max_jobs,
+            count=gpu.selection.spec.max_jobs,
             owners=claims.slot_owners,
         )
         self._profiles = ProfileStore(kube, where, time.time(), times)
@@ -119,11 +118,12 @@ class ServedGPU:
         if settings.mode is SharingMode.MPS:
             logs = mps_logs(settings.paths.logs(identity.uuid))
             control = setup.control()
-            result = partial(CanaryResult.read, settings.paths.canary_result)
+            pipes = settings.paths.pipes(identity.uuid)
+            runner = CanaryRunner(identity.uuid, pipes, setup.mps_report, times.canary_within)
             self.mps = MPSHealth(
                 control=control,
                 health=health,
-                canary=CanaryCheck(setup.request_canary, result, control.lock.locked),
+                canary=CanaryCheck(runner, control.lock.locked),
                 exits=jobs.exits,
                 restart=setup.restart_mps,
                 released=jobs.ledger.released,
@@ -132,16 +132,6 @@ class ServedGPU:
                 times=times,
             )
             health.set(Source.MPS_STARTING, HealthProblem("MPSStarting", "MPS is starting"))
-            self.limits = DriverLimits(
-                kube=kube,
-                device=gpu.device,
-                driver=gpu.identity.driver,
-                namespace=settings.namespace,
-                jobs=jobs.limits,
-                health=health,
-                changed=report_now.set,
-                times=times,
-            )
             self._termination = ClientTermination(
                 control=setup.control,
                 ledger=jobs.ledger,
@@ -150,12 +140,27 @@ class ServedGPU:
                 wedged=self.report_wedge,
                 times=times,
             )
+        if gpu.limit_support is not None:
+            self.limits = DriverLimits(
+                kube=kube,
+                device=gpu.device,
+                identity=identity,
+                support=gpu.limit_support,
+                namespace=settings.namespace,
+                jobs=jobs.limits,
+                health=health,
+                changed=report_now.set,
+                times=times,
+            )
 
     def claim_gpu(self, *, probe: bool = False) -> ClaimGPU:
         """Return the GPU as the devices of claims need it; see `ServesClaims`."""
         settings, conditions = self._settings, self._health.conditions()
-        enforcement = self.limits.enforcement if self.limits is not None else "Client"
-        if not self._health.serves_containers or (enforcement is None and not probe):
+        enforcement = self.limits.decision.enforcement if self.limits is not None else "Client"
+        report = self._setup.mps_report() if self.mps is not None else None
+        # Without a report MPS has exited, and its slots are not known.
+        has_exited = self.mps is not None and report is None
+        if has_exited or not self._health.serves_containers or (enforcement is None and not probe):
             raise TransientPrepareError(
                 f"GPUServer {settings.server} accepts no containers now: {conditions.reason}: "
                 f"{conditions.message}"
@@ -165,10 +170,10 @@ class ServedGPU:
             uuid=self.gpu.identity.uuid,
             memory=self.gpu.identity.memory,
             mode=settings.mode,
-            slots=settings.max_jobs,
+            slots=self.gpu.selection.spec.max_jobs,
             cdi=self._cdi,
             driver_limits=enforcement == "Driver",
-            mps=self._setup.mps_report() if self.mps is not None else None,
+            mps=report,
         )
 
     @property
@@ -182,14 +187,18 @@ class ServedGPU:
 
     async def run(self) -> NoReturn:
         """Serve until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._profiles.run(self._jobs.run_usage.measured))
-            tasks.create_task(self._check())
-            tasks.create_task(self._sample())
-            if self.limits is not None:
-                tasks.create_task(self.limits.run())
-            if self._termination is not None:
-                tasks.create_task(self._termination.run())
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._profiles.run(self._jobs.run_usage.measured))
+                tasks.create_task(self._check())
+                tasks.create_task(self._sample())
+                if self.limits is not None:
+                    tasks.create_task(self.limits.run())
+                if self._termination is not None:
+                    tasks.create_task(self._termination.run())
+        finally:
+            if self.mps is not None:
+                await self.mps.canary.close()
         raise AssertionError  # the tasks never end
 
     # Sampling
@@ -343,8 +352,8 @@ class ServedGPU:
 
     async def _found(self, now: float) -> None:
         """Use a lost GPU again once it answers."""
+        with suppress(SetupError):  # before the next report, after which jobs may start
+            await self._setup.set_compute_mode(self.gpu.device)
         self._gpu_health.found(now)
         if not self._gpu_health.is_lost:
-            with suppress(SetupError):
-                await self._setup.set_compute_mode(self.gpu.device)
             self._gpu_reopened.set()

@@ -18,17 +18,13 @@ class AgentSettings:
     """The settings of the agent (`partita.pods.server_pod`)."""
 
     server: str
-    """The GPUServer."""
+    """The GPUServer, whose server Pod has its name."""
     mode: SharingMode
     """How jobs share the GPU."""
-    max_jobs: int
-    """Most jobs on the GPU at the same time."""
     node: str
     """The node."""
-    pod: str
-    """The server Pod."""
     namespace: str
-    """Its namespace."""
+    """Namespace of the server Pod."""
     injection: DeviceInjection = "Auto"
     """How the GPU's device files are mounted into the jobs."""
     metrics_port: int = 0

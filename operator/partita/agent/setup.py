@@ -17,6 +17,8 @@ from partita.agent.gpu.compute_mode import set_compute_mode
 from partita.agent.gpu.discovery import assigned, check, find_gpu
 from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice
 from partita.agent.gpu.nvml_threads import in_thread
+from partita.agent.limits.decision import LimitSupport
+from partita.agent.limits.driver_limits import limit_support
 from partita.agent.mps.config import MPSConfig
 from partita.agent.mps.control import MPSControl
 from partita.agent.mps.protocol import control_client
@@ -43,8 +45,10 @@ class AcquiredGPU:
     identity: GPUIdentity
     selection: MPSSelection
     """What the partition asks of MPS."""
-    cdi: tuple[str, ...] = ()
+    cdi: tuple[str, ...]
     """The CDI devices of NVIDIA's DRA driver; empty if the GPU is not from it."""
+    limit_support: LimitSupport | None
+    """What there is for the driver's limits, which only MPS uses; None in other modes."""
 
 
 class GPUSetup:
@@ -65,14 +69,14 @@ class GPUSetup:
         self._server_lock = FileLock(settings.paths.agent_lock)
         self._gpu_lock: FileLock | None = None
         self._uuid = ""
-        self._mps_config: MPSConfig | None = None
-        self._released = False
 
     def control(self, deadline: float | None = None) -> MPSControl:
         """Return a client of the GPU's control daemon; call `identify` first."""
         report = self.mps_report()
         protocol = report.protocol if report is not None else 2
         pipes = self._settings.paths.pipes(self._uuid)
+        if report is None:
+            pipes /= "none"  # until a daemon has started its protocol is not known
         deadline = self._times.mps_answers_within if deadline is None else deadline
         return control_client(protocol, pipes, self._control_lock, deadline)
 
@@ -92,14 +96,17 @@ class GPUSetup:
         """
         settings = self._settings
         await self._acquire(self._server_lock, f"another agent serves {settings.server}")
-        reported = await assigned(settings.pod, settings.namespace, settings.pod_resources)
+        reported = await assigned(settings.server, settings.namespace, settings.pod_resources)
         device = await in_thread(find_gpu, reported.uuids)
         identity = await in_thread(device.identity)
         self._uuid = identity.uuid
         if self._gpu_lock is None:
             self._gpu_lock = FileLock(settings.paths.gpu_lock(identity.uuid))
         await self._acquire(self._gpu_lock, f"another agent of this node serves {identity.uuid}")
-        return AcquiredGPU(device, identity, selection, reported.cdi)
+        support = None
+        if settings.mode is SharingMode.MPS:
+            support = await in_thread(limit_support, device, identity.driver, settings.cgroups)
+        return AcquiredGPU(device, identity, selection, reported.cdi, support)
 
     async def _acquire(self, lock: FileLock, otherwise: str) -> None:
         end = time.monotonic() + self._times.locked_within
@@ -137,16 +144,15 @@ class GPUSetup:
             old = MPSConfig.read(path)
             if old is None or old.uuid != identity.uuid:
                 old = MPSConfig("", 0)
-                self._settings.paths.canary_result.unlink(missing_ok=True)
             config = replace(
                 old,
                 uuid=identity.uuid,
                 agent=os.getpid(),
-                slots=self._settings.max_jobs,
+                slots=gpu.selection.spec.max_jobs,
                 protocol=gpu.selection.newest_protocol,
                 static_sm=gpu.selection.static_sm,
             )
-            self._configure(config)
+            config.write(path)
 
     async def set_compute_mode(self, device: NVMLDevice) -> None:
         """Set the compute mode that the sharing mode needs; a reset of the GPU undoes it."""
@@ -176,20 +182,9 @@ class GPUSetup:
 
     def restart_mps(self) -> None:
         """Request a restart of the MPS control daemon."""
-        if self._mps_config is not None:
-            self._configure(replace(self._mps_config, restarts=self._mps_config.restarts + 1))
-
-    def request_canary(self) -> int:
-        """Request a canary client and return the number of the request."""
-        if self._mps_config is None:
-            return 0
-        config = replace(self._mps_config, canaries=self._mps_config.canaries + 1)
-        self._configure(config)
-        return config.canaries
-
-    def _configure(self, config: MPSConfig) -> None:
-        self._mps_config = config
-        config.write(self._settings.paths.mps_config)
+        path = self._settings.paths.mps_config
+        if (config := MPSConfig.read(path)) is not None:
+            replace(config, restarts=config.restarts + 1).write(path)
 
     async def release_gpu(self, device: NVMLDevice) -> None:
         """Stop MPS, restore the compute mode and remove the agent's files from the node.
@@ -199,26 +194,21 @@ class GPUSetup:
         AgentError
             The compute mode cannot be restored.
         """
-        paths, config = self._settings.paths, self._mps_config
+        paths = self._settings.paths
         try:
-            if config is not None:
+            config = MPSConfig.read(paths.mps_config)
+            if config is not None and config.uuid:
                 MPSConfig("", config.agent, config.restarts).write(paths.mps_config)
                 await _removed(paths.pipes(config.uuid))
                 shutil.rmtree(paths.gpu(config.uuid), ignore_errors=True)
-            for path in (
-                paths.mps_config,
-                paths.mps_report,
-                paths.mps_toml,
-                paths.canary_result,
-            ):
+            for path in (paths.mps_config, paths.mps_report, paths.mps_toml):
                 path.unlink(missing_ok=True)
         finally:
             await in_thread(partial(set_compute_mode, device, exclusive=False))
-            self._released = True
 
     def close(self) -> None:
         """Release the locks; remove their files if no MPS daemon runs on without the agent."""
-        remove = self._released or self._mps_config is None
+        remove = not self._settings.paths.mps_config.exists()
         for lock in (self._gpu_lock, self._server_lock):
             if lock is not None:
                 lock.release(remove=remove)

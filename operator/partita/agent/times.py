@@ -73,6 +73,8 @@ class AgentTimes:
     """Before a daemon that failed to start is started again, doubled each time."""
     mps_answers_within: float = 5.0
     """For a command of the control daemon, but `terminate_client`."""
+    terminate_answers_within: float = 1.5
+    """For `terminate_client`, so that a process is stopped within 2 s of its violation."""
     fault_restart: float = 10.0
     """In FAULT, after which the daemon is restarted. A server recovers when all clients have
     exited, but a client that ignores the error never exits
@@ -99,6 +101,8 @@ class AgentTimes:
     idle_after: float = 60.0
     """Without a kernel, after which a job is idle. Shorter pauses are usual, and reports of them
     would be many writes."""
+    peaks_within: float = 2.0
+    """For which kubelet may have to wait until the peaks of an ended Pod are written."""
     learn_after: float = 600.0
     """Of use, after which the usage of a workload that never ends by itself is stored the first
     time. Then it is stored each time it has lasted twice as long. A program that serves has loaded

@@ -6,7 +6,7 @@ relies on a state that has changed meanwhile.
 """
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import structlog
@@ -24,7 +24,7 @@ from partita.constants import (
 )
 from partita.kube.client import CLAIMS, PODS, Kube
 from partita.kube.errors import ConflictError, KubernetesError, NotFoundError, UnavailableError
-from partita.kube.events import Events, EventSubject
+from partita.kube.events import Events
 from partita.pods.claim_allocation import claim_allocation, slice_parameters
 from partita.scheduling.allocated_claim import allocated_why
 from partita.scheduling.claim_request import settings_of
@@ -88,7 +88,9 @@ class ClaimAllocations:
                         self._claims.record(uid).not_remembered = True
                     continue
                 if plan.evict is not None and plan.eviction is not None:
-                    after = await self._evict(uid, plan.evict, plan.eviction)
+                    # The eviction pauses, not the claim: its Pod may be deleted meanwhile.
+                    pause = timedelta(seconds=await self._evict(uid, plan.evict, plan.eviction))
+                    self._claims.record(uid).evict_again = self._now() + pause
                     return
                 if plan.restore is not None:
                     await self._restore(uid, plan.restore)
@@ -110,7 +112,7 @@ class ClaimAllocations:
     async def _write(self, uid: str, plan: ClaimPlan) -> None:
         claim = self._state.claims[self._state.holder(uid)]
         if plan.allocate:
-            await self._allocate(claim)
+            await self._allocate(claim, announce=plan.announce)
         elif plan.take_back:
             self._log.info("taking back", claim=claim.key, unbound=plan.missed)
             # The API server allows no reservation without an allocation.
@@ -120,10 +122,10 @@ class ClaimAllocations:
         elif plan.ungate is not None:
             await self._remove_gate(plan.ungate)
 
-    async def _allocate(self, claim: ClaimView) -> None:
+    async def _allocate(self, claim: ClaimView, *, announce: bool) -> None:
         allocated = self._state.allocated(claim.uid)
         servers = [self._state.servers[name] for name in allocated]
-        if not claim.job:  # what is said about a job is in its status
+        if announce:
             why = allocated_why(servers, next(iter(allocated.values())))
             if (prepared := _prepared(claim, why)) is not None:
                 self._state.apply_claim(await self._patch(claim, {"metadata": prepared}))
@@ -167,7 +169,11 @@ class ClaimAllocations:
 
     async def _evict(self, uid: str, pod: PodView, eviction: Eviction) -> float:
         """Evict a Pod; return the seconds until the next try."""
-        subject = EventSubject.pod(pod.namespace, pod.name, pod.uid)
+        subject = pod.subject
+        self._state.apply_pod(await self._kube.get(PODS, pod.name, pod.namespace))
+        seen = self._state.pods.get(pod.uid)
+        if seen is None or not seen.alive or seen.deleting:
+            return 0.0  # it has ended meanwhile: an eviction would delete it with its logs
         try:
             grace = None if eviction.grace is None else min(eviction.grace, pod.grace)
             await self._kube.evict(pod.name, pod.namespace, uid=pod.uid, grace=grace)

@@ -48,6 +48,8 @@ EACH_ITS_CLAIM: Final = (
 )
 """What to write where several Pods name one claim."""
 
+_NAMED: Final = 10
+"""Most Pods whose names are in a message."""
 TRIED_WITHIN: Final = timedelta(minutes=2)
 """The same time as `Times.bind_within` for a Pod that kube-scheduler has not tried since the
 allocation, or for which it preempts others. A trial takes 0.1 s with an idle scheduler, and a Pod
@@ -106,6 +108,8 @@ class ClaimContext:
     unaccounted: PodView | None = None
     """Its Pod, if it has started and the ledger has no entry for it under any claim."""
     uses_mps: bool = True
+    unknown: bool = False
+    """Whether a GPUServer of its partition cannot be read."""
     times: Times = Times()
 
 
@@ -119,6 +123,8 @@ class ClaimPlan:
     """What is wrong with it."""
     allocate: bool = False
     """Whether to write its allocation, which the ledger has."""
+    announce: bool = False
+    """Whether its annotations say so before. What is said about a job is in the job's status."""
     restore: PodView | None = None
     """The Pod that uses its allocation, which the ledger lacks and must have again."""
     ungate: PodView | None = None
@@ -205,7 +211,8 @@ def _unallocated(claim: ClaimView, alive: Sequence[PodView], base: ClaimPlan) ->
         return replace(base, why=WaitingReason(Reason.INVALID_SPEC, claim.problem))
     if len(alive) > 1:
         names = ", ".join(pod.name for pod in alive)
-        said = f"Pods {names} share it, and a claim is for one Pod: {EACH_ITS_CLAIM}"
+        who = f"Pods {names}" if len(alive) <= _NAMED else f"at least {len(alive)} Pods"
+        said = f"{who} share it, and a claim is for one Pod: {EACH_ITS_CLAIM}"
         return replace(base, why=WaitingReason(Reason.INVALID_SPEC, said))
     if not alive:
         said = (
@@ -254,7 +261,7 @@ def _in_ledger(
         and _is_waiting(pod)
     )
     if startable:
-        return replace(base, allocate=True)
+        return replace(base, allocate=True, announce=True)
     bound = next((pod for pod in alive if pod.node), None)
     if bound is None:
         return replace(base, release=True)
@@ -273,6 +280,8 @@ def _allocated(
     servers = allocation.gpu_servers if allocation else ()
     entries = [context.allocated[name] for name in servers if name in context.allocated]
     complete = len(entries) == len(servers)
+    if context.unknown and not complete:
+        return base  # its entry may be in the ledger that cannot be read
     ended = {pod.uid: pod.outcome.finished_at for pod in context.pods if not pod.alive}
     in_use = any(pod.node for pod in alive) or any(u not in ended for u in claim.reserved_for)
     theirs = {entry.pod_uid for entry in entries}

@@ -1,14 +1,17 @@
 """Reconciles claims: plans each claim, and records which claims wait and why.
 
 It only reads `State` and adds to its queues; the loop carries out the plans. Claims wait in the
-same queues as jobs (`reconcile.demand`).
+same queues as jobs (`scheduling.demand`).
 """
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
+from partita.claims.actions import Actions, PlacementDetails
+from partita.claims.claim_context import context_of
 from partita.claims.claim_lifecycle import (
-    ClaimContext,
     ClaimPlan,
     Eviction,
     RefusedMemory,
@@ -17,16 +20,16 @@ from partita.claims.claim_lifecycle import (
 from partita.claims.claim_record import ClaimRecord, WrittenStatus
 from partita.claims.pod_claims import second_claim, why_not_alone
 from partita.claims.rejecting_nodes import RejectingNodes
-from partita.claims.surge import explain_surge
-from partita.models import Allocation, EstimatedStart, GPUServer, SharingMode
+from partita.claims.surge import Holder, explain_surge, holders
+from partita.models import Allocation, EstimatedStart
 from partita.models.device_class import ClassTarget, class_target
-from partita.scheduling import agent_reports
+from partita.models.events import UserEvent
 from partita.scheduling.allocated_claim import allocated_why, growth_of, refused_memory
 from partita.scheduling.avoided_nodes import avoids_all
 from partita.scheduling.claim_request import application_of, request_of_claim
 from partita.scheduling.cycle_result import Explained
 from partita.scheduling.demand import Demand
-from partita.scheduling.gpu_state import drain_deadline, takes_pods, times_of
+from partita.scheduling.gpu_state import drain_deadline, times_of
 from partita.scheduling.idle import idle_at, unused_since
 from partita.scheduling.reasons import Reason, WaitingReason
 from partita.scheduling.request import Request
@@ -49,14 +52,26 @@ class ClaimReconciler:
         The demand of the jobs too, with which that of the claims is queued.
     times
         When a claim is tried again, and when its status is written.
+    on_seen
+        Called with the UID of each claim that is reconciled, and the time.
     """
 
-    def __init__(self, state: State, demand: Demand, times: Times = Times()) -> None:
+    def __init__(
+        self,
+        state: State,
+        demand: Demand,
+        times: Times = Times(),
+        on_seen: Callable[[str, datetime], None] = lambda *_: None,
+    ) -> None:
         self._state = state
+        self._on_seen = on_seen
         self._times = times
         self._demand = demand
         self._records: dict[str, ClaimRecord] = {}
         self._rejecting = RejectingNodes()
+        self._holders_of: dict[str, dict[str, Holder]] = {}
+        """Pods with allocations by their controller, as of the cycle of `_holders_in`."""
+        self._holders_in: datetime | None = None
 
     # Reports of other components.
 
@@ -69,9 +84,7 @@ class ClaimReconciler:
         record = self.record(uid)
         protected = self._times.protected
         record.ending, record.protected_until = None, now + timedelta(seconds=protected)
-        partitions = self._state.queues.partitions
-        partitions.add(record.partition)
-        partitions.add_after(record.partition, protected)
+        self._state.queues.partitions.add(record.partition)
 
     def not_grown(self, uid: str, why: str) -> None:
         """Record why a claim that ran out of memory has not got more in a cycle."""
@@ -97,10 +110,19 @@ class ClaimReconciler:
                 why.reason, f"{why.message}; its Pod was not bound: {record.not_bound}"
             )
         if (pod := self.pod_of(uid)) is not None:
-            beside = ((o, self._state.allocated(c)) for o, c in self._state.beside(pod))
-            why = explain_surge(why, pod, beside)
+            why = explain_surge(why, pod, partial(self._holders, pod, found.time))
         record.why, record.position = why, found.position
         self._state.queues.claim_statuses.add(uid)
+
+    def _holders(self, pod: PodView, cycle: datetime) -> dict[str, Holder]:
+        """Return the holders among the Pods of a Pod's controller; found once in a cycle."""
+        if self._holders_in != cycle:
+            self._holders_in, self._holders_of = cycle, {}
+        key = f"{pod.namespace}/{pod.workload.controller}"
+        if key not in self._holders_of:
+            beside = self._state.pods_beside(pod)
+            self._holders_of[key] = holders((o, self._state.allocated(c)) for o, c in beside)
+        return self._holders_of[key]
 
     def expect(self, uid: str, expected: EstimatedStart | None) -> None:
         """Record when a waiting claim is expected to be allocated."""
@@ -113,13 +135,24 @@ class ClaimReconciler:
 
     def has(self, uid: str) -> bool:
         """Return whether a UID is that of a claim, or of one that is deleted."""
-        return uid in self._records or self._state.is_claim(uid)
+        known = (self._records, self._state.claims, self._state.allocated_claims())
+        return any(uid in uids for uids in known)
 
     def pod_of(self, uid: str) -> PodView | None:
         """Return the Pod of a claim that is the first to use it."""
         pods = [pod for pod in self._state.pods_of(uid) if pod.alive]
         allocated = {a.pod_uid for a in self._state.allocated(uid).values()}
         return next((pod for pod in pods if pod.uid in allocated), pods[0] if pods else None)
+
+    def pod_for(self, asks: Job, _gpus: Sequence[str]) -> PodView | None:
+        """Return the Pod that gets the GPUs of a placed claim."""
+        return self.pod_of(asks.id)
+
+    def placement_events(self, _uid: str, placed: PlacementDetails) -> Iterable[UserEvent]:
+        """Return the Events about the GPUs that a claim has got."""
+        by = "predicted slowdown" if placed.job.lasting else f"policy {placed.policy}"
+        said = f"{placed.amount} on {placed.where}, chosen by {by}"
+        return (UserEvent("SliceAllocated", said, placed.pod.subject),)
 
     def protected(self, partition: str, now: datetime) -> frozenset[str]:
         """Return the UIDs of claims whose Pods a budget has just protected from eviction."""
@@ -161,6 +194,12 @@ class ClaimReconciler:
 
     # Reconciliation.
 
+    def actions(self, uid: str, now: datetime) -> Actions:
+        """Plan one claim again, and return what to do."""
+        self._on_seen(uid, now)
+        plan = self.reconcile(uid, now)
+        return Actions(writes=plan.writes, wake=self.requeue_at(uid, now))
+
     def reconcile(self, uid: str, now: datetime) -> ClaimPlan:
         """Plan one claim again, and add it to those that wait or remove it."""
         record = self.record(uid)
@@ -170,13 +209,15 @@ class ClaimReconciler:
             del self._records[uid]
         return plan
 
+    plan_claim = reconcile
+
     def requeue_at(self, uid: str, now: datetime) -> datetime | None:
         """Return when the claim must be reconciled again even if nothing changes."""
         record = self._records.get(uid)
         if record is None:
             return None
         times = [drain_deadline(server, self._state) for server in self._state.allocated(uid)]
-        times += [record.plan.wake, record.avoided_until(now)]
+        times += [record.plan.wake, record.avoided_until(now), record.protected_until]
         return min((t for t in times if t is not None and t > now), default=None)
 
     def record(self, uid: str) -> ClaimRecord:
@@ -196,7 +237,8 @@ class ClaimReconciler:
         self._note_allocation(uid, record, now)
         for pod in state.pods_of(uid):
             self._rejecting.note(pod)
-        plan = plan_claim(claim, self._context(uid, record, now), now)
+        plan = plan_claim(claim, context_of(uid, record, state, now), now)
+        plan = record.without_repeated_eviction(plan, now)
         if plan.missed:
             self._avoid(uid, record, allocated, now)
         if allocated and not plan.marks:
@@ -208,6 +250,9 @@ class ClaimReconciler:
             self._state.queues.claim_statuses.add(uid)
         if not allocated and claim is not None and claim.allocation is None:
             record.ending = None
+        if record.protected_until is not None and record.protected_until <= now:
+            record.protected_until = None
+            state.queues.partitions.add(record.partition)
         if plan.why is not None:
             self._show(uid, record, plan.why)
         elif plan.wants_gpu:
@@ -326,43 +371,3 @@ class ClaimReconciler:
         """Return what a claim asks for after its Pod ran out of some memory."""
         request = self._request(uid, refused)
         return request if isinstance(request, WaitingReason) else self._demand.resolve(request)
-
-    def _context(self, uid: str, record: ClaimRecord, now: datetime) -> ClaimContext:
-        allocated = self._state.allocated(uid)
-        servers = [self._state.servers[name] for name in allocated]
-        entry = next(iter(allocated.values()), None)
-        return ClaimContext(
-            pods=self._state.pods_of(uid),
-            allocated=allocated,
-            was_allocated=entry is not None and record.allocated_since == entry.since,
-            may_start=takes_pods(allocated, self._state),
-            ending=self._ending(record, servers, now),
-            unaccounted=None if allocated else self._unaccounted(uid),
-            uses_mps=all(s.spec.mode is SharingMode.MPS for s in servers),
-            times=self._times,
-        )
-
-    def _unaccounted(self, uid: str) -> PodView | None:
-        """Return the claim's Pod if it has started and the ledger has no entry for it."""
-        pods = (p for p in self._state.pods_of(uid) if p.alive and p.node and p.startup is None)
-        return next((pod for pod in pods if not self._has_entry(pod)), None)
-
-    def _has_entry(self, pod: PodView) -> bool:
-        """Return whether a Pod is in the ledger, perhaps for a claim that was deleted."""
-        servers = self._state.servers.values()
-        ledgers = (s.status.allocations.values() for s in servers if s.status.node == pod.node)
-        return any(entry.pod_uid == pod.uid for ledger in ledgers for entry in ledger)
-
-    def _ending(
-        self, record: ClaimRecord, servers: list[GPUServer], now: datetime
-    ) -> Eviction | None:
-        """Return why the claim's Pod must end, from the state of its GPU or on request."""
-        for server in servers:
-            name = server.metadata.name
-            fault = agent_reports.fault_of(server, self._state.server_pod(name))
-            if fault is not None:
-                return Eviction("GPUFault", f"{name} is lost: {fault.message or fault.reason}")
-            deadline = drain_deadline(name, self._state)
-            if deadline is not None and deadline <= now:
-                return Eviction("Drained", f"{name} is drained, and drainTimeout is over")
-        return record.ending

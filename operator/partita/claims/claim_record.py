@@ -1,7 +1,7 @@
 """The data about one claim that is kept in addition to the state."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -49,7 +49,9 @@ class ClaimRecord:
     ending: Eviction | None = None
     """Why its Pod must end, as another component has requested."""
     protected_until: datetime | None = None
-    """Until when its Pod is not evicted again, because a budget protects it."""
+    """Until when its Pod is no victim of others, because a budget has protected it."""
+    evict_again: datetime | None = None
+    """Until when its Pod is not evicted again, because that has just been requested."""
     not_grown: str = ""
     """Why the larger slice that it needs is not allocated yet."""
     not_remembered: bool = False
@@ -88,6 +90,12 @@ class ClaimRecord:
             f"its Pod was bound to none of the nodes {', '.join(sorted(self.avoided_nodes(now)))}: "
             f"{self.not_bound}. It is tried again at {until:%H:%M:%S} UTC"
         )
+
+    def without_repeated_eviction(self, plan: ClaimPlan, now: datetime) -> ClaimPlan:
+        """Return a plan that evicts its Pod only if that was not just requested."""
+        if plan.evict is None or self.evict_again is None or self.evict_again <= now:
+            return plan
+        return replace(plan, evict=None, eviction=None, wake=self.evict_again)
 
     def show(self, now: datetime) -> WrittenStatus | None:
         """Return what to write about its waiting now, and record it as written; None for no write.

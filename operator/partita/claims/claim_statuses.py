@@ -27,7 +27,7 @@ from partita.constants import (
 from partita.fair_queue import FairQueue
 from partita.kube.client import CLAIMS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
-from partita.kube.events import Events, EventSubject
+from partita.kube.events import Events
 from partita.scheduling.reasons import Reason, WaitingReason, warns
 from partita.store.state import State
 from partita.times import Times
@@ -157,6 +157,8 @@ class ClaimStatuses:
                 CLAIMS, claim.name, {"metadata": meta}, namespace=claim.namespace
             )
             self._state.apply_claim(body)
+            if self._claims.why(uid) != why:  # it may have replaced a newer reason
+                self._claims.repeat_status(uid)
         except NotFoundError:
             pass
         except KubernetesError as error:
@@ -181,7 +183,7 @@ class ClaimStatuses:
             return  # the cycle has written an Event
         emit = self._events.warn if warns(why.reason) else self._events.inform
         for pod in new:
-            emit(EventSubject.pod(pod.namespace, pod.name, pod.uid), why.reason, why.message)
+            emit(pod.subject, why.reason, why.message)
 
     def _notify_new_pods(self, uid: str) -> None:
         """Write the Event about Pods that were created, or seen, after the last one."""
@@ -197,7 +199,7 @@ class ClaimStatuses:
                 continue
             self._refused.add(other.uid)
             self._events.warn(
-                EventSubject.pod(other.namespace, other.name, other.uid),
+                other.subject,
                 Reason.INVALID_SPEC,
                 f"ResourceClaim {claim.name} is allocated for Pod {pod.name}, and a claim is for "
                 f"one Pod: {EACH_ITS_CLAIM}",

@@ -10,7 +10,6 @@ import structlog
 from partita.claims.claim_lifecycle import RefusedMemory
 from partita.kube.client import PROFILES, Kube
 from partita.kube.errors import (
-    AlreadyExistsError,
     ConflictError,
     KubernetesError,
     UnavailableError,
@@ -51,7 +50,7 @@ async def add_refused(kube: Kube, state: State, refused: RefusedMemory, now: dat
             meta = {"name": profile_name(application), "namespace": namespace}
             new = {"metadata": meta, "spec": {"application": application, **spec}}
             body = await kube.create(PROFILES, new)
-    except (AlreadyExistsError, ConflictError, UnavailableError):
+    except (ConflictError, UnavailableError):
         raise
     except KubernetesError as error:
         log = structlog.get_logger().bind(part="claims")

@@ -5,14 +5,17 @@ By default a Deployment starts a new Pod before it ends an old one
 for both the rollout never ends by itself.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeAlias
 
 from partita.models import Allocation
 from partita.scheduling.reasons import Reason, WaitingReason, gib
 from partita.store.views import PodView
 
-__all__ = ["explain_surge"]
+__all__ = ["Holder", "explain_surge", "holders"]
+
+Holder: TypeAlias = tuple[PodView, Mapping[str, Allocation]]
+"""A Pod with its allocations by GPUServer."""
 
 _DEPLOYMENT: Final = "Deployment/"
 _LACKS_ROOM: Final = frozenset(
@@ -28,8 +31,15 @@ _LACKS_ROOM: Final = frozenset(
 )
 
 
+def holders(pods: Iterable[Holder]) -> dict[str, Holder]:
+    """Return the first Pod by name of each revision that has an allocation and is not ending."""
+    holding = (each for each in pods if each[1] and each[0].alive and not each[0].deleting)
+    ordered = sorted(holding, key=lambda each: each[0].name, reverse=True)
+    return {each[0].workload.revision: each for each in ordered}
+
+
 def explain_surge(
-    why: WaitingReason, pod: PodView, beside: Iterable[tuple[PodView, Mapping[str, Allocation]]]
+    why: WaitingReason, pod: PodView, held: Callable[[], Mapping[str, Holder]]
 ) -> WaitingReason:
     """Return why a Pod waits, with what to write if it is the surge Pod of a rollout.
 
@@ -39,8 +49,8 @@ def explain_surge(
         Why it waits, without the rollout.
     pod
         The waiting Pod.
-    beside
-        The other Pods of its controller, each with its allocations by GPUServer.
+    held
+        Called for the holders among the Pods of its controller, if it is a Deployment's.
     """
     workload = pod.workload
     if why.reason not in _LACKS_ROOM or not workload.revision:
@@ -48,15 +58,14 @@ def explain_surge(
     if not workload.controller.startswith(_DEPLOYMENT):
         return why
     name = workload.controller.removeprefix(_DEPLOYMENT)
-    for old, allocated in sorted(beside, key=lambda each: each[0].name):
-        replaced = old.workload.revision != workload.revision
-        if replaced and old.alive and not old.deleting and allocated:
-            entry = next(iter(allocated.values()))
-            return WaitingReason(
-                Reason.NO_ROOM_FOR_SURGE,
-                f"the rollout of Deployment {name} starts this Pod before Pod {old.name} ends, "
-                f"which has {gib(entry.memory)} on {', '.join(allocated)}, and there is no room "
-                "for both: write maxSurge: 0 and maxUnavailable: 1 in strategy.rollingUpdate; "
-                f"{why.message}",
-            )
-    return why
+    replaced = [each for revision, each in held().items() if revision != workload.revision]
+    if not replaced:
+        return why
+    old, allocated = min(replaced, key=lambda each: each[0].name)
+    memory = next(iter(allocated.values())).memory
+    return WaitingReason(
+        Reason.NO_ROOM_FOR_SURGE,
+        f"the rollout of Deployment {name} starts this Pod before Pod {old.name} ends, which has "
+        f"{gib(memory)} on {', '.join(allocated)}, and there is no room for both: write "
+        "maxSurge: 0 and maxUnavailable: 1 in strategy.rollingUpdate; " + why.message,
+    )

@@ -37,7 +37,6 @@ __all__ = [
     "job_workload",
     "pod_of",
     "request_of",
-    "workload_of",
     "workloads_of",
 ]
 
@@ -64,7 +63,7 @@ def all_workloads(state: State) -> list[WorkloadView]:
 def _views(
     uids: Iterable[str], state: State, more: Iterable[WorkloadView] = ()
 ) -> list[WorkloadView]:
-    found = (workload_of(uid, state) for uid in uids)
+    found = (_workload(uid, state) for uid in uids)
     return sorted([*(view for view in found if view is not None), *more], key=_order)
 
 
@@ -98,13 +97,11 @@ def _order(view: WorkloadView) -> tuple[bool, bool, bool, int, float, str]:
     return view.waits, view.phase == "Gated", unplaced, view.position or 0, created, view.key
 
 
-def workload_of(uid: str, state: State) -> WorkloadView | None:
-    """Return a job, or the workload of a claim, or of the allocation of a claim that is deleted.
+def _workload(uid: str, state: State) -> WorkloadView | None:
+    """Return the workload of a claim, or of the allocation of a claim that is deleted.
 
     None if there is none of these, if the claim is that of a job, or if its Pod has ended.
     """
-    if (job := state.jobs.get(uid)) is not None:
-        return job_workload(job, state)
     if state.user_of(uid) != uid:
         return None
     claim, allocated = state.claims.get(uid), state.allocated(uid)
@@ -267,7 +264,7 @@ def job_workload(job: SharedGPUJob, state: State) -> WorkloadView:
     if (assigned := job.status.assignment) is not None:
         view = job_view(job, assigned)
         return view if view.ended else replace(view, place=_measured_place(view, state))
-    wanted = _wanted(request_of(job.metadata.uid, state), state)
+    wanted = _wanted(request_of_job(job, job.status.attempts), state)
     if wanted is not None and wanted.alone and job.spec.gpu_memory is None:
         wanted = replace(wanted, memory=0)
     return job_view(job, wanted)

@@ -9,14 +9,16 @@ from typing import Any
 from partita.accounting.daily_usage import DailyUsage
 from partita.accounting.past_shares import past_shares
 from partita.claims.claim_reconciler import ClaimReconciler
-from partita.claims.workloads import workload_of
+from partita.claims.workloads import request_of
 from partita.console.policy_answer import PolicyAnswer
 from partita.console.slowdowns import holder_id, slowest
 from partita.jobs.job_reconciler import JobReconciler
 from partita.kube.client import CLAIMS, JOBS, PODS, SERVERS
 from partita.models.partition import PolicySpec
+from partita.process.reconcilers import Reconcilers
 from partita.scheduling.cycle import run_cycle
 from partita.scheduling.cycle_result import CycleResult
+from partita.scheduling.demand import Demand
 from partita.scheduling.partition_state import PartitionState
 from partita.scheduling.policy_runner import PolicyRunner
 from partita.store.listing import Lists
@@ -98,16 +100,14 @@ def _waiting(job: Json) -> Json:
     return job
 
 
-def demand_on(partition: str, state: State, now: datetime) -> JobReconciler:
+def demand_on(partition: str, state: State, now: datetime) -> Demand:
     """Return what waits for the GPUs of a partition, as the operator finds it."""
     jobs = JobReconciler(state)
-    claims = ClaimReconciler(state, jobs.demand)
+    both = Reconcilers(jobs, ClaimReconciler(state, jobs.demand))
     jobs.refresh_largest(partition)
-    for job in list(state.jobs_of(partition)):
-        jobs.reconcile(job.metadata.uid, now)
-    for claim in list(state.claims_of(partition)):
-        claims.reconcile(claim, now)
-    return jobs
+    for uid in state.users_in(partition):
+        both.of(uid).reconcile(uid, now)
+    return jobs.demand
 
 
 async def ask_policies(
@@ -127,13 +127,13 @@ async def ask_policies(
     list of PolicyAnswer
         Empty if it or its partition does not exist, or if it can never be placed there.
     """
-    view = workload_of(uid, state)
-    partition = state.partitions.get(view.partition) if view is not None else None
+    request = request_of(uid, state)
+    partition = state.partitions.get(request.partition) if request is not None else None
     if partition is None:
         return []
     name = partition.metadata.name
-    jobs = demand_on(name, state, now)
-    waiting = jobs.waiting[name]
+    demand = demand_on(name, state, now)
+    waiting = demand.waiting[name]
     if uid not in waiting:
         return []
     roles = _roles(partition.spec.policy)
@@ -156,7 +156,7 @@ async def ask_policies(
             under,
             state,
             waiting=waiting,
-            released=jobs.releases,
+            released=demand.releases,
             memory=PartitionState(PolicyRunner(spec), past_shares=past),
             now=now,
         )

@@ -4,10 +4,11 @@ It uses the scheduling cycle and the sampled futures of the operator, but not wh
 learnt since it started: run times are those of profiles and requests, and nobody arrives later.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from math import inf
+from types import MappingProxyType
 
 from partita.console.ask_policies import demand_on
 from partita.models import EstimatedStart, SharedGPUJob
@@ -20,20 +21,28 @@ from partita.scheduling.partition_state import PartitionState
 from partita.scheduling.policy_runner import PolicyRunner
 from partita.scheduling.reasons import WaitingReason
 from partita.scheduling.request import Request
+from partita.scheduling.waiting_jobs import BEHIND_OWN_JOBS
 from partita.store.state import State
 from partita_policies.errors import PolicyError
 from partita_policies.registry import create
 from partita_policies.simulator.tasks import with_margin
-from partita_policies.start_times.futures import StartInterval, expected_starts
+from partita_policies.start_times.futures import (
+    NOTICEABLE,
+    Futures,
+    Outlook,
+    StartInterval,
+    Unsaid,
+)
 from partita_policies.start_times.history import PartitionHistory
+from partita_policies.types import Job, Snapshot
 
 __all__ = ["PartitionAccuracy", "PlannedStart", "StartPlanner", "When"]
 
 BUDGET = 2.0
-"""Seconds of CPU time for one answer."""
+"""Seconds of CPU time for an answer."""
+_FIRST = 1.5
+"""Of these, most for those of the partition that is asked for; the others share the rest."""
 _UID = "planned"
-_NOTICEABLE = 0.8
-"""A change is worth naming if it starts within this part of the time. An assumption."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +66,8 @@ class PlannedStart:
     """The job or Pod with whose end it starts in most futures; empty if there is none."""
     sooner: list[SoonerStart]
     """Changes with which it would start noticeably sooner, the best one first."""
+    unreached: list[str]
+    """Changes with which its start was not reached in the CPU time of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,22 +95,115 @@ class StartPlanner:
     ----------
     now
         When it would be made.
+    budget
+        Seconds of CPU time for the futures of one answer, with all changes.
     """
 
-    def __init__(self, state: State, now: datetime) -> None:
-        self._state, self._now = state, now
-        self._demand: dict[str, Demand] = {}
+    def __init__(self, state: State, now: datetime, budget: float = BUDGET) -> None:
+        self._state, self._now, self._budget = state, now, budget
+        self._asked: dict[str, tuple[Demand, PolicyRunner]] = {}
+        """What waits in each partition that is asked about, and its policy."""
+        self._left = self._budget
 
-    async def start(self, request: Request) -> tuple[EstimatedStart, str]:
-        """Return when a request would start, and with whose end in most futures, if any."""
+    async def plan(self, kind: str, name: str, request: Request) -> PlannedStart:
+        """Return when a request would start, and what would make it start noticeably sooner.
+
+        Changes that leave it in its partition are tried in its own futures.
+        """
+        self._left = self._budget
+        changes = dict(_changes(request, self._state))
+        here = {c: one for c, one in changes.items() if one.partition == request.partition}
+        starts, after = await self._starts(request, here)
+        start = starts.pop("")
+        if (wait := _wait(start)) == 0:
+            changes.clear()
+        for change, changed in changes.items():
+            if change not in starts:
+                starts[change] = (await self._starts(changed))[0][""]
+        tried = [SoonerStart(change, one) for change, one in starts.items()]
+        sooner = [one for one in tried if _wait(one.start) < NOTICEABLE * wait]
+        sooner.sort(key=lambda one: _wait(one.start))
+        unreached = [c for c, one in starts.items() if one.reason.startswith(Unsaid.TOO_FAR)]
+        where = kind, request.namespace, name, request.partition
+        return PlannedStart(*where, start, after, sooner, unreached)
+
+    async def _starts(
+        self, request: Request, changes: Mapping[str, Request] = MappingProxyType({})
+    ) -> tuple[dict[str, EstimatedStart], str]:
+        """Return when a request would start ("") and with each change, and after whose end.
+
+        The changes are tried only if it waits for room, and does not last: policies do not see
+        lasting jobs.
+        """
+        asked = await self._waits(request)
+        if isinstance(asked, EstimatedStart):
+            return {"": asked}, ""
+        left, job = asked
+        starts, changed = dict[str, EstimatedStart](), {"": job}
+        for change, one in changes.items() if not job.lasting else ():
+            waits = await self._waits(one)
+            if isinstance(waits, EstimatedStart):
+                starts[change] = waits
+            else:
+                changed[change] = replace(waits[1], id=change)
+        try:
+            outlook = self._outlook(request.partition, left, list(changed.values()))
+        except PolicyError as error:
+            return {"": self._unsaid(str(error))}, ""
+        for change, tried in changed.items():
+            found = outlook.starts.get(tried.id)
+            said = estimate(outlook.time, found) if found else unsaid(outlook, tried.id)
+            no_sooner = change and found and not outlook.is_sooner(_UID, change)
+            starts[change] = starts[""] if no_sooner else said
+        if outlook.unsaid.get(_UID) is Unsaid.TOO_FAR:
+            why = Unsaid.TOO_FAR + self._expected_before(left)
+            starts[""] = starts[""].model_copy(update={"reason": why})
+        return starts, self._named(outlook.awaited(_UID), request.partition)
+
+    def _outlook(self, partition: str, left: Snapshot, jobs: Sequence[Job]) -> Outlook:
+        """Return when the first one of these starts, and each of the others in its place."""
+        spec, history = self._state.partitions[partition].spec.policy, PartitionHistory()
+        history.observe(left)
+        futures = Futures(
+            left,
+            create(spec.name, spec.all_parameters),
+            history.past(),
+            budget=min(max(self._left, 0.0), _FIRST),
+            only=jobs[0].id,
+            changed=jobs[1:],
+        )
+        outlook = futures.complete()
+        self._left -= futures.seconds
+        return outlook
+
+    def _expected_before(self, left: Snapshot) -> str:
+        """Return what the operator has said of the job right before the request."""
+        place = [job.id for job in left.jobs].index(_UID)
+        before = self._state.jobs.get(left.jobs[place - 1].id)
+        said = before.status.estimated_start if place and before is not None else None
+        if said is None or said.latest is None:
+            return ""
+        when = f"{said.latest:%Y-%m-%d %H:%M} UTC"
+        return f"; {left.jobs[place - 1].name}, the last one before it, is to start by {when}"
+
+    def _named(self, ended: str, partition: str) -> str:
+        waiting = self._asked[partition][0].waiting[partition]
+        if ended in waiting:
+            return waiting[ended].name
+        users = [f"{one.namespace}/{one.user}" for one in self._state.allocated(ended).values()]
+        return next(iter(users), "")
+
+    async def _waits(self, request: Request) -> tuple[Snapshot, Job] | EstimatedStart:
+        """Run a cycle with a request; return what it leaves if the request waits for room then."""
         state, now = self._state, self._now
         partition = readable_partition(request.partition, state)
         if isinstance(partition, WaitingReason):
             return self._unsaid(partition.message)
         name, spec = request.partition, partition.spec.policy
-        if name not in self._demand:
-            self._demand[name] = demand_on(name, state, now).demand
-        demand = self._demand[name]
+        if name not in self._asked:
+            runner = PolicyRunner(spec.model_copy(update={"shadow": ()}))
+            self._asked[name] = demand_on(name, state, now), runner
+        demand, runner = self._asked[name]
         waiting = demand.waiting[name]
         job = demand.resolve(replace(request, uid=_UID, submitted=now.timestamp()))
         if isinstance(job, WaitingReason):
@@ -110,55 +214,29 @@ class StartPlanner:
         # The cycle asks of it only whether it still exists.
         state.jobs[_UID] = SharedGPUJob.parse({"metadata": meta, "spec": asked})
         try:
+            if waiting.is_behind(_UID):
+                return self._unsaid(BEHIND_OWN_JOBS.message)
             result = await run_cycle(
                 partition,
                 state,
                 waiting=waiting,
                 released=demand.releases,
-                memory=PartitionState(PolicyRunner(spec.model_copy(update={"shadow": ()}))),
+                memory=PartitionState(runner),
                 now=now,
             )
         finally:
             del state.jobs[_UID], waiting[_UID]
         if any(placed.id == _UID for placed, _ in result.placed):
             at_once = now.timestamp()
-            return estimate(at_once, StartInterval(at_once, at_once, at_once)), ""
-        left = result.left
-        if left is None or all(waits.id != _UID for waits in left.jobs):
-            return self._unsaid(result.why[_UID].message)
-        try:
-            policy = create(spec.name, spec.all_parameters)
-        except PolicyError as error:
-            return self._unsaid(str(error))
-        history = PartitionHistory()
-        history.observe(left)
-        outlook = expected_starts(left, policy, history.past(), budget=BUDGET)
-        if (found := outlook.starts.get(_UID)) is None:
-            return unsaid(outlook, _UID), ""
-        ended = outlook.awaited(_UID)
-        users = [f"{entry.namespace}/{entry.user}" for entry in state.allocated(ended).values()]
-        after = waiting[ended].name if ended in waiting else next(iter(users), "")
-        return estimate(outlook.time, found), after
+            return estimate(at_once, StartInterval(at_once, at_once, at_once))
+        if (left := result.left) is not None:
+            for one in left.jobs:
+                if one.id == _UID:
+                    return left, one
+        return self._unsaid(result.why[_UID].message)
 
-    def _unsaid(self, why: str) -> tuple[EstimatedStart, str]:
-        return EstimatedStart(as_of=self._now, reason=why), ""
-
-    async def sooner(self, request: Request, start: EstimatedStart) -> list[SoonerStart]:
-        """Return changes with which a request would start noticeably sooner, the best one first.
-
-        Parameters
-        ----------
-        start
-            When it starts without a change.
-        """
-        if (wait := _wait(start)) == 0:
-            return []
-        tried = [
-            SoonerStart(change, (await self.start(changed))[0])
-            for change, changed in _changes(request, self._state)
-        ]
-        noticeable = [one for one in tried if _wait(one.start) < _NOTICEABLE * wait]
-        return sorted(noticeable, key=lambda one: _wait(one.start))
+    def _unsaid(self, why: str) -> EstimatedStart:
+        return EstimatedStart(as_of=self._now, reason=why)
 
 
 def _wait(start: EstimatedStart) -> float:

@@ -18,7 +18,7 @@ from partita.console.slowdowns import (
 )
 from partita.console.workload_settings import Setting, settings_of
 from partita.constants import OTHERS_JOB
-from partita.models import GPUServer, Outcome, SharedGPUJob, SharedGPUJobStatus
+from partita.models import Attempt, GPUServer, Outcome, SharedGPUJob, SharedGPUJobStatus
 from partita.models.partition_status import GPUSummary
 from partita.scheduling.namespace_shares import namespace_shares
 from partita.store.state import State
@@ -76,6 +76,11 @@ class Explanation(ExplainedRequest):
 
     job: SharedGPUJob | None
     """None for a workload."""
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """The attempts of a job; empty for a workload."""
+        return self.status.attempts if self.status is not None else ()
 
     @property
     def waits(self) -> bool:

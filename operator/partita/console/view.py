@@ -11,6 +11,7 @@ from partita.models.partition_status import GPUSummary
 from partita.models.quantities import seconds_since
 from partita.scheduling.gpu_state import server_state
 from partita.scheduling.reasons import stalled
+from partita.store.allocations import user_of
 from partita.store.state import State
 
 __all__ = [
@@ -176,7 +177,7 @@ def _gpu(server: GPUServer, partition: GPUPartition, state: State, now: datetime
         idle_since = seen.idle_since if seen else None
         slices.append(
             SliceView(
-                uid=allocated.job_uid or uid,
+                uid=user_of(uid, allocated),
                 namespace=allocated.namespace,
                 name=allocated.user,
                 attempt=allocated.attempt,

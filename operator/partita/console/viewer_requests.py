@@ -135,8 +135,7 @@ class ViewerRequests:
 
 def _pod_of(found: Explanation, query: Mapping[str, str]) -> str:
     """Return the Pod that a request names, or the last one."""
-    attempts = found.job.status.attempts if found.job is not None else ()
-    pods = [name for name in (*(one.pod for one in attempts), found.workload.pod) if name]
+    pods = [name for name in (*(one.pod for one in found.attempts), found.workload.pod) if name]
     pod = query.get("pod", pods[-1] if pods else "")
     if pod not in pods:
         raise web.HTTPNotFound(text=f"it has no Pod {pod}" if pod else "it has no Pod yet")

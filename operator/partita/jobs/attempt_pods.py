@@ -111,18 +111,6 @@ class AttemptPods:
             )
         return found if problem is None else problem
 
-    def existing(self, job: SharedGPUJob, wanted: JobAllocation) -> PodView | None:
-        """Return the Pod of an attempt if `create` would find nothing left to do; else None."""
-        uid, name = job.metadata.uid, pod_name(job.metadata.name, wanted.attempt)
-        claim = self.state.claim_named(job.metadata.namespace, own_claim_name(name))
-        pod = next((p for p in self.state.pods_of(uid) if p.name == name), None)
-        if claim is None or claim.deleting or claim.allocation or claim.job_uid != uid:
-            return None
-        if pod is None or not pod.alive or pod.deleting or pod.other_gates:
-            return None
-        annotations = build_job_pod(job, wanted).manifest["metadata"]["annotations"]
-        return pod if pod.template_hash == annotations[ANNOTATION_TEMPLATE] else None
-
     async def _create_claim(
         self, job: SharedGPUJob, claim: Json
     ) -> NotCreated | WaitingReason | None:
@@ -142,7 +130,7 @@ class AttemptPods:
                 if (known := ClaimView.parse(body)) is None:
                     return NotCreated.NAME_TAKEN  # somebody's claim of other devices
         if known is not None and not known.deleting:
-            if known.job_uid != job.metadata.uid:
+            if known.user != job.metadata.uid:
                 return NotCreated.NAME_TAKEN
             if known.allocation is None:
                 return None
@@ -211,14 +199,14 @@ class AttemptPods:
         grace
             Grace period of a Pod in seconds; None for its own.
         """
-        kind, slots = CLAIMS, self._deletions
+        kind, slots, wait = CLAIMS, self._deletions, None
         log = structlog.get_logger().bind(object=one.key)
         if isinstance(one, PodView):
-            kind, slots = PODS, self._pod_deletions
+            kind, slots, wait = PODS, self._pod_deletions, grace
             log.info("ending pod")
         try:
             async with slots:
-                await self.kube.delete(kind, one.name, one.namespace, uid=one.uid, grace=grace)
+                await self.kube.delete(kind, one.name, one.namespace, uid=one.uid, grace=wait)
         except (NotFoundError, ConflictError):
             pass  # it is gone, or another object has its name
         except KubernetesError as error:

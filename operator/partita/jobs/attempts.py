@@ -1,6 +1,6 @@
 """The progress and the outcomes of a job's attempts, derived from its Pods and its GPUs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import takewhile
@@ -67,8 +67,8 @@ class JobContext:
     """Its allocations, by GPUServer."""
     waiting_pods: Sequence[PodView] = ()
     """Its Pods that were created for an allocation which they have not got yet."""
-    missing: str = ""
-    """UID of a Pod in its allocations of which the API server says that it is not there."""
+    missing: Collection[str] = ()
+    """UIDs of the Pod and the claim of its allocations that are lost, as the API server says."""
     servers: Mapping[str, GPUServer] = field(default_factory=dict)
     """The GPUServers of those allocations, by name. They have the same node and mode."""
     report: AgentReport = field(default_factory=AgentReport)
@@ -100,8 +100,8 @@ class JobContext:
     """The first usable attempt number. The names of lower ones are used by Pods of other owners."""
     claims: Mapping[int, ClaimView] = field(default_factory=dict)
     """The claims of its attempts, by number."""
-    claim_deleted: bool = False
-    """Whether the claim of its allocation was seen to be deleted."""
+    claim_lost: bool = False
+    """Whether the claim of its allocations is among `missing`."""
     times: Times = Times()
 
     @property
@@ -139,7 +139,7 @@ def _gone(
     job: SharedGPUJob, attempts: Mapping[int, Attempt], context: JobContext, now: datetime
 ) -> Attempt | None:
     """Return the end of an attempt that is allocated and whose Pod is gone before it was seen."""
-    entry = next((a for a in context.allocated.values() if a.pod_uid == context.missing), None)
+    entry = next((a for a in context.allocated.values() if a.pod_uid in context.missing), None)
     if entry is None or entry.attempt in attempts:
         return None
     found = _new_attempt(job, attempts, entry.attempt, entry.pod_uid, context)

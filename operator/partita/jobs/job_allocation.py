@@ -3,13 +3,18 @@
 from collections.abc import Mapping, Sequence
 
 from partita.claims.new_allocations import limited_by_driver, share_of
+from partita.constants import ANNOTATION_TEMPLATE
 from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob
 from partita.models.sharing import Burst
 from partita.pods.allocation import JobAllocation
+from partita.pods.job_pod import build_job_pod, pod_name
+from partita.pods.own_claims import own_claim_name
 from partita.scheduling.reasons import gib
+from partita.store.state import State
+from partita.store.views import PodView
 from partita_policies.types import Job
 
-__all__ = ["job_allocation", "unused_ceiling"]
+__all__ = ["job_allocation", "ready_pod", "unused_ceiling"]
 
 
 def job_allocation(
@@ -48,6 +53,19 @@ def job_allocation(
         tolerations=partition.spec.tolerations,
         yields=partition.spec.effective_priority(job.metadata.namespace, job.spec.priority) < 0,
     )
+
+
+def ready_pod(job: SharedGPUJob, wanted: JobAllocation, state: State) -> PodView | None:
+    """Return the Pod of an attempt if it and its claim are there, made for this allocation."""
+    uid, name = job.metadata.uid, pod_name(job.metadata.name, wanted.attempt)
+    claim = state.claim_named(job.namespace, own_claim_name(name))
+    pod = next((p for p in state.pods_of(uid) if p.name == name), None)
+    if claim is None or not claim.may_be_placed or claim.user != uid:
+        return None
+    if pod is None or not pod.alive or pod.deleting or pod.other_gates:
+        return None
+    annotations = build_job_pod(job, wanted).manifest["metadata"]["annotations"]
+    return pod if pod.template_hash == annotations[ANNOTATION_TEMPLATE] else None
 
 
 def unused_ceiling(

@@ -4,47 +4,46 @@ It only reads `State` and adds to its queues; the loop carries out the plans.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from math import ceil
 
+from partita.claims.actions import Actions, PlacementDetails
 from partita.claims.claim_lifecycle import ClaimPlan, Eviction, plan_attempt_claim
 from partita.claims.pod_claims import second_claim_of_job
 from partita.claims.release_deadlines import release_marks
-from partita.constants import OTHERS_JOB
-from partita.jobs.attempts import Ending, JobContext
+from partita.jobs.attempts import Ending
+from partita.jobs.job_allocation import job_allocation, ready_pod
+from partita.jobs.job_context import context_of, depends_on_unreadable
+from partita.jobs.job_events import events_of, placement_events
 from partita.jobs.job_record import JobRecord
 from partita.jobs.job_status import job_status, same_status, within
 from partita.jobs.lifecycle import Plan, plan_job
 from partita.jobs.pod_rejections import PodRejections
-from partita.jobs.system_failures import failures_of
 from partita.models import (
-    Allocation,
     Assignment,
     EstimatedStart,
-    GPUServer,
     Outcome,
     Phase,
     SharedGPUJob,
     SharedGPUJobStatus,
     SharingMode,
 )
-from partita.pods.termination import preemption_grace
-from partita.scheduling import agent_reports
+from partita.models.events import UserEvent
+from partita.pods.allocation import JobAllocation
 from partita.scheduling.avoided_nodes import avoided_nodes, avoided_until
 from partita.scheduling.cycle_result import Explained
 from partita.scheduling.demand import Demand
-from partita.scheduling.fault_policy import ending_of
-from partita.scheduling.gpu_state import drain_deadline, takes_pods, times_of
+from partita.scheduling.gpu_state import drain_deadline, takes_pods
 from partita.scheduling.largest_capacity import LargestCapacity
 from partita.scheduling.reasons import Reason, WaitingReason, not_admitted
 from partita.scheduling.request import request_of_job
 from partita.store.comparison import is_wanted
+from partita.store.finished_jobs import FinishedJob
 from partita.store.state import State
-from partita.store.unreadable_references import depends_on_unreadable
 from partita.store.views import PodView
 from partita.times import Times
+from partita_policies.types import Job
 
 __all__ = ["JobReconciler"]
 
@@ -141,7 +140,63 @@ class JobReconciler:
         record = self.records.get(uid)
         return record.partition if record is not None else ""
 
+    def allocation_for(
+        self, asks: Job, gpus: Sequence[str]
+    ) -> tuple[SharedGPUJob, JobAllocation] | None:
+        """Return a job, and the allocation for which the Pod of its next attempt is created.
+
+        Parameters
+        ----------
+        asks, gpus
+            What a cycle has placed, and the names of the GPUServers.
+        """
+        state, record = self._state, self.records.get(asks.id)
+        if (job := state.jobs.get(asks.id)) is None or record is None or record.plan is None:
+            return None
+        servers = [state.servers[name] for name in gpus if name in state.servers]
+        partition = state.partitions.get(job.spec.partition)
+        if partition is None or len(servers) < len(gpus):
+            return None
+        return job, job_allocation(job, record.plan.next_attempt, asks, servers, partition)
+
+    def pod_for(self, asks: Job, gpus: Sequence[str]) -> PodView | None:
+        """Return the Pod that gets the GPUs of a placed job if nothing is left to be created."""
+        found = self.allocation_for(asks, gpus)
+        return ready_pod(*found, self._state) if found is not None else None
+
+    def placement_events(self, uid: str, placed: PlacementDetails) -> Iterable[UserEvent]:
+        """Return the Events about the GPUs that a job has got."""
+        if (job := self._state.jobs.get(uid)) is None:
+            return ()
+        partition = self._state.partitions.get(job.spec.partition)
+        return placement_events(job, placed, self._state.allocated(uid), partition)
+
     # Reconciliation.
+
+    def actions(self, uid: str, now: datetime) -> Actions:
+        """Plan one job again, and return what to do."""
+        if (finished := self._state.finished.get(uid)) is not None:
+            return self._revisit(finished, now)
+        plan, claim = self.reconcile(uid, now), self.plan_claim(uid, now)
+        if plan is None:
+            return Actions(writes=claim.writes)
+        job = self._state.jobs[uid]
+        return Actions(
+            writes=claim.writes,
+            events=tuple(events_of(job, plan)),
+            delete=(*plan.delete_pods, *plan.delete_claims),
+            grace=0 if plan.delete_now else plan.grace,
+            read_missing=plan.read_missing,
+            expired=FinishedJob.of(job) if plan.expire else None,
+            wake=self.requeue_at(uid, now),
+        )
+
+    def _revisit(self, job: FinishedJob, now: datetime) -> Actions:
+        """Delete a finished job after its time to live; read it if anything of it turned up."""
+        if self._state.has_leftovers(job.uid):
+            return Actions(read=job)
+        over = job.expires is not None and job.expires <= now
+        return Actions(expired=job) if over else Actions(wake=job.expires)
 
     def reconcile(self, uid: str, now: datetime) -> Plan | None:
         """Plan one job again, and add it to the waiting jobs or remove it.
@@ -170,7 +225,7 @@ class JobReconciler:
         if said := second_claim_of_job(uid, self._state):
             self.rejections.note(job, WaitingReason(Reason.INVALID_SPEC, said), now)
             record.ending = Ending(Outcome.NOT_STARTED, said)
-        context = self._context(job, now)
+        context = context_of(job, record, self._state, now)
         plan = plan_job(job, context, now)
         if plan.phase is Phase.QUEUED and (why := self._nothing_larger(job, plan)):
             plan = plan_job(job, replace(context, nothing_larger=why), now)
@@ -188,7 +243,7 @@ class JobReconciler:
             record.ending = None
         return plan
 
-    def plan_claim(self, uid: str) -> ClaimPlan:
+    def plan_claim(self, uid: str, _now: datetime) -> ClaimPlan:
         """Plan the claim of a job's attempt, which never waits: what waits is the job."""
         state, job = self._state, self._state.jobs.get(uid)
         claim = state.claims.get(state.holder(uid))
@@ -246,95 +301,6 @@ class JobReconciler:
             case _:
                 return ""
 
-    def _context(self, job: SharedGPUJob, now: datetime) -> JobContext:
-        state, uid = self._state, job.metadata.uid
-        record = self.records[uid]
-        allocated = state.allocated(uid)
-        servers = {name: state.servers[name] for name in allocated}
-        pods, waiting_pods = self._divide(job, allocated)
-        over = [pod.attempt for pod in pods if not pod.alive]
-        record.ended_since = {attempt: record.ended_since.get(attempt, now) for attempt in over}
-        holder = state.holder(uid)
-        times = times_of(job.spec.partition, state)
-        return JobContext(
-            pods=pods,
-            allocated=allocated,
-            waiting_pods=waiting_pods,
-            missing=record.missing,
-            first_attempt=record.first_attempt,
-            claims={claim.attempt: claim for claim in state.claims_of_job(uid)},
-            claim_deleted=state.is_deleted(holder),
-            servers=servers,
-            report=agent_reports.report_of(holder, servers.values()),
-            node_exists=lambda node: node in state.nodes,
-            node_ready=lambda node: node not in state.nodes or state.nodes[node].ready,
-            start_timeout=job.spec.pod_start_timeout or times.pod_start_timeout,
-            ending=self._ending(job, pods, allocated, now),
-            ended_since=record.ended_since,
-            status_refused=record.status_refused,
-            beside=self._beside(job, allocated),
-            known=record.plan.attempts if record.plan else (),
-            may_start=self._may_start(job, servers.values()),
-            system_failures=failures_of(job.status),
-            # 0 would release its GPUs before kubelet has ended it.
-            preemption_grace=max(1, ceil(preemption_grace(times))),
-            times=self._times,
-        )
-
-    def _beside(self, job: SharedGPUJob, allocated: Mapping[str, Allocation]) -> list[str]:
-        """Return what is beside a new attempt; what is of other namespaces is `OTHERS_JOB`."""
-        plan, own = self.records[job.metadata.uid].plan, job.metadata
-        known = {a.number for a in (*job.status.attempts, *(plan.attempts if plan else ()))}
-        if known.issuperset(entry.attempt for entry in allocated.values()):
-            return []
-        ledgers = (self._state.servers[name].status.allocations for name in allocated)
-        others = {uid: e for ledger in ledgers for uid, e in ledger.items() if e.job_uid != own.uid}
-        keys = ((f"{e.namespace}/{e.user}", e.namespace) for e in others.values())
-        return sorted(key if namespace == own.namespace else OTHERS_JOB for key, namespace in keys)
-
-    def _divide(
-        self, job: SharedGPUJob, allocated: Mapping[str, Allocation]
-    ) -> tuple[list[PodView], list[PodView]]:
-        """Return the Pods of a job that have or had its GPUs, and those that wait for them."""
-        uid = job.metadata.uid
-        plan = self.records[uid].plan
-        attempts = (*job.status.attempts, *(plan.attempts if plan else ()))
-        known = {a.pod_uid for a in attempts}
-        if len(allocated) == job.spec.gpus:
-            known |= {a.pod_uid for a in allocated.values()}
-        pods = self._state.pods_of(uid)
-        having = [pod for pod in pods if pod.uid in known or pod.node]
-        return having, [pod for pod in pods if pod not in having and pod.alive]
-
-    def _may_start(self, job: SharedGPUJob, servers: Iterable[GPUServer]) -> bool:
-        partition = self._state.partitions.get(job.spec.partition)
-        return (
-            partition is not None
-            and partition.metadata.deletion_timestamp is None
-            and all(server.out_of_service_since is None for server in servers)
-        )
-
-    def _ending(
-        self,
-        job: SharedGPUJob,
-        pods: Iterable[PodView],
-        allocated: Mapping[str, Allocation],
-        now: datetime,
-    ) -> Ending | None:
-        """Return why the job's attempt must end, from the state of its GPUs or on request."""
-        holder = self._state.holder(job.metadata.uid)
-        for name, allocation in allocated.items():
-            fault = agent_reports.fault_of(self._state.servers[name], self._state.server_pod(name))
-            # A job whose client was killed, and so caused the fault, is judged by its Pod's end.
-            cause = fault is not None and fault.killed == holder
-            if fault is not None and not (cause and not any(p.alive for p in pods)):
-                return ending_of(name, fault, allocation)
-            if wrong := agent_reports.wrong_limit_of(holder, self._state.servers[name]):
-                return Ending(Outcome.SYSTEM_FAILURE, wrong)
-            if (deadline := drain_deadline(name, self._state)) and deadline <= now:
-                return Ending(Outcome.EVICTED, f"{name} is drained, and drainTimeout is over")
-        return self.records[job.metadata.uid].ending
-
     def requeue_at(self, uid: str, now: datetime) -> datetime | None:
         """Return when the job must be reconciled again even if nothing changes."""
         record = self.records[uid]
@@ -344,7 +310,7 @@ class JobReconciler:
         job = self._state.jobs.get(uid)
         refused = self.rejections.of(job, now) if job else None
         times.append(refused.until if refused else None)
-        return min((t for t in times if t is not None), default=None)
+        return min((t for t in times if t is not None and t > now), default=None)
 
     def status(self, uid: str, now: datetime) -> tuple[SharedGPUJobStatus, float] | None:
         """Return the status to write for a job, and within how many seconds; None for no write.

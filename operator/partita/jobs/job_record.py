@@ -1,6 +1,6 @@
 """The data about one job that is kept in addition to the state."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -56,8 +56,9 @@ class JobRecord:
     """The last status that was passed on for writing, and when."""
     ending: Ending | None = None
     """Why its attempt must be ended."""
-    missing: str = ""
-    """UID of a Pod in its allocations of which the API server says that it is not there."""
+    missing: Collection[str] = ()
+    """UIDs of the Pod and the claim of its allocations that are lost, as the API server says: a
+    claim, too, without an allocation while its Pod is on a node."""
     first_attempt: int = 1
     """The first usable attempt number. The names of lower ones are used by Pods of other owners."""
     ended_since: Mapping[int, datetime] = field(default_factory=dict)

@@ -104,7 +104,7 @@ class StatusWriter:
         """Compute the status of a job, and schedule a write if it has changed."""
         found = self._jobs.status(uid, self._now())
         if found is None:
-            if uid in self._state.finished:
+            if uid not in self._state.jobs:
                 self.drop(uid)
             return
         status, within = found
@@ -248,8 +248,10 @@ class StatusWriter:
             await self._read_again(job)
         except InvalidError as error:
             self._log.error("status refused", job=job.key if job else uid, error=str(error))
-            self._jobs.records[uid].status_refused = True
-            self._state.queues.jobs.add(uid)
+            record = self._jobs.records[uid]
+            after = self._times.retry_after if record.status_refused else 0.0
+            record.status_refused = True
+            self._state.queues.jobs.add_after(uid, after)
         except KubernetesError as error:
             # Or the lease was renewed late. Nothing else would request this status again.
             self._log.warning("status not written", job=job.key if job else uid, error=str(error))

@@ -62,8 +62,8 @@ class Plan:
     next_attempt: int = 1
     has_pod: bool = False
     """Whether a Pod of the next attempt waits for its allocation."""
-    find_pod: bool = False
-    """Whether an attempt is allocated whose Pod may or may not exist."""
+    read_missing: bool = False
+    """Whether an attempt is allocated whose Pod or claim may or may not exist."""
     delete_claims: tuple[ClaimView, ...] = ()
     """Claims that no attempt needs."""
     delete_pods: tuple[PodView, ...] = ()
@@ -140,8 +140,8 @@ def _plan_attempts(job: SharedGPUJob, context: JobContext, now: datetime) -> Pla
         said = "it is tried again, as somebody asked"
         return replace(base, phase=Phase.QUEUED, reason="Scheduling", message=said)
     end = end_of(job, counted, context.nothing_larger, start_time, now)
-    if _is_complete(job, context) and _allocated_attempt(context) not in attempts:
-        base = replace(base, find_pod=True)
+    if _is_complete(job, context) and _lacks_objects(attempts, context):
+        base = replace(base, read_missing=True)
     if end is not None:
         return _finished(job, end, ordered, context=context, base=base, now=now)
     return _unfinished(job, ordered, counted, context=context, base=base, now=now)
@@ -166,6 +166,20 @@ def _is_complete(job: SharedGPUJob, context: JobContext) -> bool:
     """Return whether an attempt is allocated on as many GPUs as the job has."""
     attempts = {a.attempt for a in context.allocated.values()}
     return len(context.allocated) == job.spec.gpus and len(attempts) == 1
+
+
+def _lacks_objects(attempts: Mapping[int, Attempt], context: JobContext) -> bool:
+    """Return whether the Pod of the allocated attempt, or the claim it starts with, is not seen.
+
+    Either was lost while nobody watched, or the watch of its kind is behind the others.
+    """
+    number = _allocated_attempt(context)
+    if number not in attempts:
+        return True
+    pod = next((p for p in context.pods if p.attempt == number and not p.deleting), None)
+    if pod is None or attempts[number].outcome is not None:
+        return False
+    return _is_cleared(pod, context) if pod.node else number not in context.claims
 
 
 def _tidy_up(written: Mapping[int, Attempt], context: JobContext, now: datetime) -> Plan:
@@ -206,7 +220,7 @@ def _unfinished(
     number = _allocated_attempt(context)
     if last is not None and last.outcome is None:
         return _living(job, last, context, base)
-    if base.find_pod:
+    if base.read_missing:
         return replace(base, phase=Phase.ASSIGNED)
     if number and all(a.number != number for a in attempts):
         # A part of its allocation was not written, or others have removed it.
@@ -246,12 +260,18 @@ def _living(job: SharedGPUJob, last: Attempt, context: JobContext, base: Plan) -
 
 def _cannot_start(pod: PodView, context: JobContext) -> str:
     """Return what somebody did to the claim of a Pod, which therefore never starts; else empty."""
-    claim = context.claims.get(pod.attempt)
     if not pod.node:
-        deleted = context.claim_deleted or (claim is not None and claim.deleting)
+        claim = context.claims.get(pod.attempt)
+        deleted = context.claim_lost or (claim is not None and claim.deleting)
         return "its claim was deleted" if deleted and not pod.deleting else ""
-    cleared = pod.startup is not None and claim is not None and claim.allocation is None
+    cleared = context.claim_lost and _is_cleared(pod, context)
     return "the allocation of its claim was cleared" if cleared else ""
+
+
+def _is_cleared(pod: PodView, context: JobContext) -> bool:
+    """Return whether the claim of a Pod that starts on a node has no allocation."""
+    claim = context.claims.get(pod.attempt)
+    return pod.startup is not None and claim is not None and claim.allocation is None
 
 
 def _earlier(a: datetime | None, b: datetime | None) -> datetime | None:
@@ -338,7 +358,7 @@ def _finished(
         phase=phase,
         reason=reason,
         message=message,
-        release=bool(context.allocated) and written and not alive and not base.find_pod,
+        release=bool(context.allocated) and written and not alive and not base.read_missing,
         completion_time=completed,
         expire=expire,
         wake=wake,

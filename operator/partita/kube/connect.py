@@ -34,7 +34,8 @@ __all__ = [
 CONNECTIONS = 64
 """Maximum number of connections to the API server. Each takes 0.3 MB, most of it asyncio's buffer
 (`SSLProtocol.max_size` in Lib/asyncio/sslproto.py). Watches use eight, and the jobs that start at
-the same time 32. So a slow admission webhook leaves some for other requests."""
+the same time 32. So a slow admission webhook leaves some for other requests; the Lease has its
+own."""
 
 
 class KubeconfigError(Exception):

@@ -8,7 +8,6 @@ written is logged.
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +17,7 @@ from partita.fair_queue import FairQueue
 from partita.kube.client import EVENTS, Kube
 from partita.kube.errors import KubernetesError
 from partita.models import Resource
+from partita.models.events import EventSubject, UserEvent
 
 __all__ = ["EventSubject", "Events"]
 
@@ -38,32 +38,6 @@ _OF_THE_CLUSTER = "default"
 (ValidateEvent in pkg/apis/core/validation/events.go)."""
 
 
-@dataclass(frozen=True, slots=True)
-class EventSubject:
-    """An object that Events are about."""
-
-    api_version: str
-    """Group and version, or only the version for the core group."""
-    kind: str
-    name: str
-    namespace: str = ""
-    """Its namespace; empty for an object of the cluster."""
-    uid: str = ""
-    resource_version: str = ""
-
-    @classmethod
-    def of(cls, found: Resource) -> "EventSubject":
-        """Return an object of Partita as a subject."""
-        meta, kind = found.metadata, type(found).__name__
-        version = meta.resource_version
-        return cls(found.api_version(), kind, meta.name, meta.namespace, meta.uid, version)
-
-    @classmethod
-    def pod(cls, namespace: str, name: str, uid: str) -> "EventSubject":
-        """Return a Pod as a subject."""
-        return cls("v1", "Pod", name, namespace, uid)
-
-
 class Events:
     """Writes Events about objects of Partita and about Pods."""
 
@@ -80,6 +54,11 @@ class Events:
         self._last_dropped = ""
         self._log_drops_at = 0.0
         self._log = structlog.get_logger().bind(part="events")
+
+    def emit(self, event: UserEvent) -> None:
+        """Write an Event."""
+        write = self.warn if event.warning else self.inform
+        write(event.about, event.reason, event.message)
 
     def warn(self, about: Resource | EventSubject, reason: str, message: str) -> None:
         """Write a Warning, which may require a user to correct something."""

@@ -89,7 +89,7 @@ class Lease:
         """
         while True:
             await asyncio.sleep(self._period)
-            holder = await self._try()
+            holder = await self._try(lapsed=not self.held())
             if not self.held():
                 raise LeaseLostError(f"the lease is lost to {holder or 'nobody'}")
 
@@ -106,23 +106,30 @@ class Lease:
         except KubernetesError as error:
             self._log.warning("lease not released", error=str(error))
 
-    async def _try(self) -> str | None:
-        """Acquire or renew the Lease; return its holder if that is another process."""
+    async def _try(self, *, lapsed: bool = False) -> str | None:
+        """Acquire or renew the Lease; return its holder if that is another process.
+
+        Parameters
+        ----------
+        lapsed
+            Whether this process was the leader until its Lease lapsed. It may only renew it then:
+            if the Lease is gone or free, another process may have been the leader meanwhile.
+        """
         started = _clock()
         try:
             async with asyncio.timeout(self.duration):
-                return await self._take(started)
+                return await self._take(started, lapsed=lapsed)
         except (KubernetesError, TimeoutError) as error:
             self._log.warning("lease not renewed", error=str(error))
             return "unknown"
 
-    async def _take(self, started: float) -> str | None:
+    async def _take(self, started: float, *, lapsed: bool) -> str | None:
         try:
             lease = await self._kube.get(LEASES, self._name, self._namespace)
         except NotFoundError:
-            if self._record is not None and started < self._free_at:
+            if lapsed or started < self._free_at:
                 # The Lease was deleted by hand. Its holder creates it again at its next renewal.
-                return str(self._record[0])
+                return str(self._record[0]) if self._record is not None else "nobody"
             meta = {"name": self._name, "namespace": self._namespace}
             try:
                 await self._kube.create(LEASES, {"metadata": meta, "spec": self._spec({}, 0)})
@@ -144,6 +151,8 @@ class Lease:
                 self._free_at = _clock() + float(spec.get("leaseDurationSeconds") or 0)
             if started < self._free_at:
                 return str(holder)
+        if lapsed and holder != self.identity:
+            return "nobody"
         self._free_at = 0.0
         changes = int(spec.get("leaseTransitions") or 0) + (holder != self.identity)
         lease["spec"] = self._spec(spec, changes)

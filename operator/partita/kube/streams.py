@@ -13,6 +13,9 @@ from partita.kube.errors import KubernetesError, from_response, unanswered
 __all__ = ["stream"]
 
 _CONNECT_SECONDS = 5
+_SILENT_SECONDS = 90
+"""After which a watch without data counts as broken: the API server sends a bookmark each minute
+(`defaultBookmarkFrequency` in k8s.io/apiserver 0.36, pkg/storage/cacher/cacher.go)."""
 
 
 @asynccontextmanager
@@ -35,7 +38,8 @@ async def stream(
     """
     url = f"{api.configuration.host}{path}?{urlencode(query)}"
     headers = {"Accept": "application/json, */*", "User-Agent": "partita"}
-    timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS)
+    silent = None if seconds is None else _SILENT_SECONDS
+    timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS, sock_read=silent)
     try:
         await api.update_params_for_auth(
             headers, [], ["BearerToken"], url, "GET", None, request_auth=None

@@ -348,6 +348,11 @@ class Resource(Model):
         meta = self.metadata
         return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
 
+    @property
+    def namespace(self) -> str:
+        """Its namespace; empty for a cluster-scoped object."""
+        return self.metadata.namespace
+
     @classmethod
     def api_version(cls) -> str:
         """Return the group and version, which are the same for all resources."""

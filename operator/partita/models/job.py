@@ -388,3 +388,8 @@ class SharedGPUJob(Resource):
     """The desired state."""
     status: SharedGPUJobStatus = SharedGPUJobStatus.model_construct()
     """The observed state."""
+
+    @property
+    def may_be_placed(self) -> bool:
+        """Whether it may get GPUs: it is neither suspended nor being deleted."""
+        return not self.spec.suspend and self.metadata.deletion_timestamp is None

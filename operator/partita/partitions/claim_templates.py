@@ -24,11 +24,9 @@ from partita.constants import (
 from partita.kube.client import CLAIM_TEMPLATES, Kube
 from partita.kube.errors import (
     AlreadyExistsError,
-    ConflictError,
     KubernetesError,
-    NotFoundError,
 )
-from partita.kube.events import Events, EventSubject
+from partita.kube.events import Events
 from partita.models import GPUPartition
 from partita.models.device_class import device_class_of
 from partita.models.template_name import TemplateName
@@ -106,8 +104,7 @@ class ClaimTemplates:
             del self._asking[namespace]
         problem = await self._create(name, namespace)
         for pod in pods.values() if problem else ():
-            about = EventSubject.pod(pod.namespace, pod.name, pod.uid)
-            self._events.warn(about, "NoClaimTemplate", problem)
+            self._events.warn(pod.subject, "NoClaimTemplate", problem)
 
     async def _create(self, text: str, namespace: str) -> str:
         """Create a template; return why that is not possible, or empty."""
@@ -167,7 +164,7 @@ class ClaimTemplates:
                 unused[meta["uid"]] = self._unused_since.get(meta["uid"], now)
             expired = now - unused.get(meta["uid"], now) >= self._times.unused_template
             if expired or not self._serves(one, name):
-                with suppress(NotFoundError, ConflictError):
+                with suppress(KubernetesError):  # it is gone, or this is tried again soon
                     await self._kube.delete(
                         CLAIM_TEMPLATES, meta["name"], meta["namespace"], uid=meta["uid"]
                     )
@@ -177,10 +174,9 @@ class ClaimTemplates:
     def _serves(self, template: Json, name: TemplateName) -> bool:
         """Return whether a template still names the device class that it should."""
         found = partition_for(name, template["metadata"]["namespace"], self._state)
-        (request,) = template["spec"]["spec"]["devices"]["requests"]
-        return not isinstance(found, str) and (
-            request["exactly"]["deviceClassName"] == device_class_of(found.metadata.name)
-        )
+        requests = (template["spec"]["spec"].get("devices") or {}).get("requests") or ()
+        classes = [(one.get("exactly") or {}).get("deviceClassName") for one in requests]
+        return not isinstance(found, str) and classes == [device_class_of(found.metadata.name)]
 
 
 def _named(pod: PodView) -> list[TemplateName]:

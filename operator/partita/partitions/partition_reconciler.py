@@ -12,8 +12,11 @@ from partita.kube.client import BUDGETS, PODS, SERVERS, Kube
 from partita.kube.errors import (
     AlreadyExistsError,
     ConflictError,
+    ForbiddenError,
+    InvalidError,
     KubernetesError,
     NotFoundError,
+    WebhookError,
 )
 from partita.kube.events import Events
 from partita.kube.field_owners import without_field_owners
@@ -76,8 +79,7 @@ class PartitionReconciler:
                 try:
                     problem = await self._reconcile(name)
                 except KubernetesError as error:
-                    message = f"the GPUs could not be set up: {error}"
-                    problem = StuckPods("ServerPodsRefused", message)
+                    problem = _refused(error)
                 if problem is not None:
                     self._log.warning("partition not set up", partition=name, error=problem.message)
                     self._queue.add_after(name, RETRY_AFTER)
@@ -169,10 +171,7 @@ class PartitionReconciler:
     async def _maintain(self, servers: Sequence[GPUServer]) -> None:
         todo = maintain(servers, self._pods(servers), self._state.nodes)
         for server in todo.drain:
-            node = self._state.nodes[server.status.node]
-            self._log.info(
-                "draining gpu", gpu=server.metadata.name, node=node.name, label=node.maintenance
-            )
+            self._log.info("draining gpu", gpu=server.metadata.name, node=server.status.node)
             now = format_time(datetime.now(UTC))
             drained = {"drainSince": now, "drainReason": "NodeMaintenance"}
             await self._patch(server, {"spec": drained})
@@ -238,7 +237,10 @@ class PartitionReconciler:
             except GPUSourceError as error:
                 return StuckPods("GPUSourceMissing", str(error))
         for server in without:
-            await self._create_pod(server, partition, pinned=server in todo.bring_back)
+            try:
+                await self._create_pod(server, partition, pinned=server in todo.bring_back)
+            except (ForbiddenError, InvalidError, WebhookError) as error:
+                return _refused(error)
         return None
 
     async def _create_pod(
@@ -256,11 +258,12 @@ class PartitionReconciler:
         if pod is not None:
             await self._record(server, pod)
             return
-        self._events.warn(
-            partition,
-            "ServerPodNameTaken",
-            f"delete Pod {namespace}/{name}: it does not belong to GPUServer {name}",
-        )
+        if not pinned:  # else it is recorded once the report of the last one is reset
+            self._events.warn(
+                partition,
+                "ServerPodNameTaken",
+                f"delete Pod {namespace}/{name}: it does not belong to GPUServer {name}",
+            )
         self._queue.add_after(server.spec.partition, RETRY_AFTER)
 
     async def _is_taken(self, server: GPUServer) -> bool:
@@ -361,3 +364,7 @@ class PartitionReconciler:
         others = [f for f in server.metadata.finalizers if f != FINALIZER]
         if len(others) < len(server.metadata.finalizers):
             await self._patch(server, {"metadata": {"finalizers": others}})
+
+
+def _refused(error: KubernetesError) -> StuckPods:
+    return StuckPods("ServerPodsRefused", f"the GPUs could not be set up: {error}")

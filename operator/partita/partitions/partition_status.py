@@ -22,6 +22,7 @@ from partita.models.partition_status import (
 from partita.partitions.unavailable_gpus import StuckPods, stuck_servers, why_unavailable
 from partita.scheduling.gpu_state import server_state
 from partita.scheduling.policy_runner import PolicyRunner
+from partita.store.allocations import user_of
 from partita.store.state import State
 from partita_policies.start_times.calibration import Accuracy
 
@@ -57,7 +58,7 @@ def partition_status(
     summary = tuple(_summary(server, partition, state) for server in servers)
     ready = [gpu for gpu in summary if gpu.state == "Ready"]
     entries = [item for server in servers for item in server.status.allocations.items()]
-    holding, served = {uid for uid, _ in entries}, {entry.job_uid for _, entry in entries}
+    holding, served = {uid for uid, _ in entries}, {user_of(*item) for item in entries}
     unfinished = state.job_index.unfinished.of(name)
     queued = len(unfinished) - sum(uid in unfinished for uid in served)
     queued += sum(_is_queued(uid, state) for uid in state.claims_of(name))

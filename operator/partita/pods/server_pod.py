@@ -5,7 +5,7 @@ With the partition's `gpuSource: DRA` both containers name the Pod's claim of on
 
 Its container `agent` requests one `nvidia.com/gpu` in every mode, because it needs the UUID of the
 Pod's GPU. NVIDIA's device plugin assigns the GPU only to the container that requests it. The agent
-reads the UUID from its environment, or from the kubelet's PodResources API
+reads the UUID from the kubelet's PodResources API
 (https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/,
 "Monitoring device plugin resources"), which works with each of the plugin's strategies.
 
@@ -65,12 +65,12 @@ _LABEL_HOST: Final = "kubernetes.io/hostname"
 
 _AGENT_MEMORY: Final = "64Mi"
 """More than the measured 56 MB (docs/performance.md, "What does it cost?"). When a node runs out of
-memory, kubelet first ends containers that use more than their request."""
+memory, kubelet first ends containers that use more than their request. A canary client takes 11 MB
+and the host memory of a CUDA context in addition, for about a second."""
 _MPS_MEMORY: Final = "128Mi"
 """38.2 MB for the program that keeps the daemon running (measured, the same page), about 50 MiB for
 the MPS server (NVIDIA's MPS documentation, release 615: host memory for each GPU's context), and
-the rest for the control daemon (an assumption). A canary client takes 11 MB and the host memory of
-a CUDA context in addition, for about a second."""
+the rest for the control daemon (an assumption)."""
 
 _TOLERATIONS: Final = tuple(
     {"key": f"node.kubernetes.io/{problem}", "operator": "Exists", "effect": "NoExecute"}
@@ -237,11 +237,10 @@ def _agent(
         "image": settings.image,
         "command": ["partita", "agent"],
         "env": [
-            *_identity(server),
-            _value("PARTITA_MAX_JOBS", str(server.spec.max_jobs)),
+            _value("PARTITA_SERVER", server.metadata.name),
+            _value("PARTITA_MODE", server.spec.mode),
             _value("PARTITA_DEVICE_INJECTION", partition.spec.device_injection),
             _field("PARTITA_NODE", "spec.nodeName"),
-            _field("PARTITA_POD", "metadata.name"),
             _field("PARTITA_NAMESPACE", "metadata.namespace"),
             _value("PARTITA_KUBELET_DIRECTORY", settings.kubelet_directory),
             _value("PARTITA_METRICS_PORT", str(_METRICS_PORT)),
@@ -261,7 +260,7 @@ def _mps(server: GPUServer, partition: GPUPartition, settings: ServerPodSettings
         "image": settings.image,
         "command": ["partita", "agent", "mps"],
         "env": [
-            *_identity(server),
+            _value("PARTITA_SERVER", server.metadata.name),
             *every_gpu,
             _value("NVIDIA_DRIVER_CAPABILITIES", _DRIVER_CAPABILITIES),
         ],
@@ -300,13 +299,6 @@ def _resources(
         resources["requests"][GPU_RESOURCE] = "1"
         resources["limits"] = {GPU_RESOURCE: "1"}
     return resources
-
-
-def _identity(server: GPUServer) -> list[dict[str, Any]]:
-    return [
-        _value("PARTITA_SERVER", server.metadata.name),
-        _value("PARTITA_MODE", server.spec.mode),
-    ]
 
 
 def _affinity(server: GPUServer, partition: GPUPartition, node: str) -> dict[str, Any]:

@@ -1,30 +1,28 @@
 """Writes a cycle: creates the Pods that jobs need, writes the ledgers, then starts the Pods."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 import structlog
 
+from partita.claims.actions import PlacementDetails
 from partita.claims.claim_allocations import ClaimAllocations
 from partita.claims.growths import Growths
 from partita.claims.ledger_writes import fits, write_ledger
 from partita.claims.new_allocations import ledger_entries
 from partita.jobs.attempt_pods import AttemptPods, NotCreated
-from partita.jobs.job_allocation import job_allocation
 from partita.kube.client import CLAIMS, JOBS, PODS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import Events
-from partita.models import GPUPartition, GPUServer, SharedGPUJob
-from partita.pods.allocation import JobAllocation
-from partita.process.placement_events import PlacementEvents
+from partita.models import Allocation, GPUPartition, GPUServer
 from partita.process.reconcilers import Reconcilers
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.gpu_state import server_state
 from partita.scheduling.ledger import LedgerChanges, ServerChange
-from partita.scheduling.reasons import WaitingReason
+from partita.scheduling.reasons import WaitingReason, gib
 from partita.store.allocations import users_of
 from partita.store.claim_view import ClaimView
 from partita.store.state import State
@@ -63,15 +61,20 @@ class CycleWriter:
         self._state = state
         self._of = reconcilers.of
         self._jobs = reconcilers.jobs
-        self._claims = reconcilers.claims
         self._now = now
         self._spawn = spawn
         self._queue = state.queues.jobs
         self._growths = Growths(state, events)
-        self._placements = PlacementEvents(state, events)
+        self._events = events
         self.attempts = AttemptPods(kube, state, events)
         self.claims = ClaimAllocations(
-            kube, state, self._claims, events, plan=reconcilers.plan_claim, now=now, times=times
+            kube,
+            state,
+            reconcilers.claims,
+            events,
+            plan=reconcilers.plan_claim,
+            now=now,
+            times=times,
         )
         self._postponed: set[str] = set()  # jobs for which a request failed
         self._log = structlog.get_logger().bind(part="cycle_writer")
@@ -101,12 +104,12 @@ class CycleWriter:
         try:
             released = await self._still_released(changes)
             pods = await self._pods_for(result, name, late)
-            state = self._state
-            its_claim = (
-                (uid, state.claims.get(uid) or state.claim_named(pod.namespace, pod.own_claim))
+            claims = {
+                uid: claim
                 for uid, pod in pods.items()
-            )
-            claims = {uid: claim for uid, claim in its_claim if claim is not None}
+                for claim in self._state.claims_of_user(uid)
+                if claim.may_be_placed and claim.attempt == pod.attempt
+            }
             for uid, claim in claims.items():
                 job, gpus = placed[uid]
                 memory = {gpu: result.allocated[gpu].memory for gpu in gpus}
@@ -130,7 +133,7 @@ class CycleWriter:
                 job, gpus = placed[uid]
                 if all(written[gpu] for gpu in gpus):
                     started.add(uid)
-                    self._placements.report(job, gpus, pods[uid], result, name)
+                    self._report(job, gpus, pods[uid], result, name)
         finally:
             # The next reconciliation of the job or the claim releases a partial allocation.
             for uid in placed.keys() - started - late:
@@ -139,6 +142,26 @@ class CycleWriter:
         if tasks:
             await asyncio.wait(tasks, timeout=self._times.pods_started)
         return [placed[uid] for uid in late]
+
+    def _report(
+        self, job: Job, gpus: Sequence[str], pod: PodView, result: CycleResult, partition: str
+    ) -> None:
+        """Tell where a job or a claim was placed: in the log, and by Events."""
+        answer, policy = result.answer, result.chosen_by(job.id)
+        self._log.info(
+            "placed",
+            job=job.name,
+            partition=partition,
+            gpu=",".join(gpus),
+            memory=job.memory,
+            policy=policy,
+            reason=(answer.failure if answer else "") or "it fits",
+        )
+        amount = _amount(job, self._state.allocated(job.id).values())
+        where = f"{', '.join(gpus)} (node {result.allocated[gpus[0]].node})"
+        placed = PlacementDetails(job, pod, amount, where, policy)
+        for event in self._of(job.id).placement_events(job.id, placed):
+            self._events.emit(event)
 
     async def _pods_for(
         self, result: CycleResult, partition: str, late: set[str]
@@ -184,8 +207,7 @@ class CycleWriter:
 
     def _is_known(self, claim: str) -> bool:
         """Return whether the informer has what an allocation is for: its job, or its claim."""
-        user = self._state.user_of(claim)
-        return user in self._state.jobs or user in self._state.claims
+        return self._state.user(self._state.user_of(claim)) is not None
 
     async def _read_unknown(self, uid: str) -> str:
         """Read the claim, or its job, that the informer lacks; return its UID unless it is gone.
@@ -206,8 +228,8 @@ class CycleWriter:
                 feeds(self._state)[kind].apply(body)
         return uid if self._is_known(uid) else ""
 
-    async def find_pod(self, uid: str) -> None:
-        """Read the Pod of an allocated attempt, which the informer lacks.
+    async def read_missing(self, uid: str) -> None:
+        """Read the Pod and the claim of an allocated attempt, one of which the informer lacks.
 
         The job's key must be in processing.
         """
@@ -215,12 +237,18 @@ class CycleWriter:
             entry = next(iter(self._state.allocated(uid).values()), None)
             if uid not in self._state.jobs or entry is None:
                 return
-            with suppress(NotFoundError):
-                self._state.apply_pod(await self._kube.get(PODS, entry.pod, entry.namespace))
-            if all(pod.uid != entry.pod_uid for pod in self._state.pods_of(uid)):
-                self._jobs.records[uid].missing = entry.pod_uid
+            # In this order: a claim has its allocation before its Pod is on a node.
+            for kind, name in ((PODS, entry.pod), (CLAIMS, entry.name)):
+                with suppress(NotFoundError):
+                    body = await self._kube.get(kind, name, entry.namespace)
+                    feeds(self._state)[kind].apply(body)
+            there = {pod.uid: pod.node for pod in self._state.pods_of(uid)}
+            claim = self._state.claims.get(holder := self._state.holder(uid))
+            if claim is not None and (claim.allocation or not there.get(entry.pod_uid)):
+                there[holder] = ""
+            self._jobs.records[uid].missing = {entry.pod_uid, holder} - there.keys()
         except KubernetesError as error:
-            self._log.warning("pod not read", uid=uid, error=str(error))
+            self._log.warning("attempt not read", uid=uid, error=str(error))
             self._postponed.add(uid)
         finally:
             self._done(uid)
@@ -251,7 +279,7 @@ class CycleWriter:
         None if it cannot be created before the job is reconciled again.
         """
         try:
-            if (planned := self._planned(job, gpus)) is None:
+            if (planned := self._jobs.allocation_for(job, gpus)) is None:
                 return None
             found, wanted = planned
             match await self.attempts.create(found, wanted, job.thread_percent):
@@ -275,24 +303,10 @@ class CycleWriter:
 
         That needs no task: on a slow machine each cycle would be over before the task is.
         """
-        if self._claims.has(job.id):
-            return self._claims.pod_of(job.id)
         try:
-            planned = self._planned(job, gpus)
-            return self.attempts.existing(*planned) if planned is not None else None
+            return self._of(job.id).pod_for(job, gpus)
         except Exception:  # noqa: BLE001 - `_create_pod` meets the same bug, and reports it
             return None
-
-    def _planned(self, job: Job, gpus: Sequence[str]) -> tuple[SharedGPUJob, JobAllocation] | None:
-        """Return a job, and the allocation for which the Pod of its next attempt is created."""
-        if (found := self._state.jobs.get(job.id)) is None:
-            return None
-        servers = [self._state.servers[name] for name in gpus if name in self._state.servers]
-        partition = self._state.partitions.get(found.spec.partition)
-        plan = self._jobs.records[job.id].plan
-        if partition is None or plan is None or len(servers) < len(gpus):
-            return None
-        return found, job_allocation(found, plan.next_attempt, job, servers, partition)
 
     async def _write_ledger(
         self, name: str, change: ServerChange, partition: GPUPartition | None
@@ -331,3 +345,11 @@ class CycleWriter:
         if partition is None or server_state(server, partition, self._state) != "Ready":
             return False
         return fits(server, change, partition)
+
+
+def _amount(job: Job, allocated: Collection[Allocation]) -> str:
+    """Return the memory that a job or a claim has got on each GPU."""
+    memory = gib(max((entry.memory for entry in allocated), default=job.memory))
+    if not job.alone or job.alone_by_faults:
+        return memory
+    return f"a whole GPU with {memory}" if job.gpus == 1 else f"whole GPUs with {memory} each"

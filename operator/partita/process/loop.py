@@ -11,12 +11,11 @@ from typing import Any
 
 import structlog
 
-from partita.claims.claim_lifecycle import ClaimPlan
+from partita.claims.actions import Actions
 from partita.claims.claim_reconciler import ClaimReconciler
 from partita.claims.claim_statuses import ClaimStatuses
 from partita.claims.preparation_retries import PreparationRetries
 from partita.claims.release_marks import ReleaseMarks
-from partita.jobs.job_events import events_of
 from partita.jobs.job_reconciler import JobReconciler
 from partita.jobs.job_statuses import StatusWriter
 from partita.kube.client import JOBS, Kube
@@ -80,16 +79,15 @@ class Loop:
         self._state = state
         self._queue = state.queues.jobs
         self._events = events
-        self._on_claim = on_claim
         self._now = now
         self.jobs = JobReconciler(state, times)
-        self.claims = ClaimReconciler(state, self.jobs.demand, times)
+        self.claims = ClaimReconciler(state, self.jobs.demand, times, on_claim)
         self._tasks = asyncio.TaskGroup()
-        reconcilers = Reconcilers(self.jobs, self.claims)
+        self.reconcilers = Reconcilers(self.jobs, self.claims)
         self._writer = CycleWriter(
             kube,
             state,
-            reconcilers,
+            self.reconcilers,
             events,
             now=now,
             spawn=self._tasks.create_task,
@@ -102,7 +100,7 @@ class Loop:
         )
         self._cycles = Cycles(
             state,
-            reconcilers,
+            self.reconcilers,
             self._writer,
             tasks=self._tasks,
             on_decision=on_decision,
@@ -146,9 +144,8 @@ class Loop:
 
     def _resized(self, partitions: Iterable[str]) -> set[str]:
         """Return what may fit now: jobs and claims of those whose largest GPU has changed."""
-        resized = {name for name in partitions if self.jobs.refresh_largest(name)}
-        jobs = {job.metadata.uid for name in resized for job in self._state.jobs_of(name)}
-        return jobs.union(*(self._state.claims_of(name) for name in resized))
+        resized = filter(self.jobs.refresh_largest, partitions)
+        return {uid for name in resized for uid in self._state.users_in(name)}
 
     async def _reconcile(self) -> None:
         """Reconcile jobs and claims for a while, and yield to the event loop after each."""
@@ -157,12 +154,7 @@ class Loop:
         while taken := self._queue.take(1):
             (uid,), now = taken, self._now()
             try:
-                if self.claims.has(uid):
-                    self._reconcile_claim(uid, now)
-                elif (finished := self._state.finished.get(uid)) is not None:
-                    self._revisit(finished, now)
-                else:
-                    self._reconcile_job(uid, now)
+                self._carry_out(uid, self.reconcilers.of(uid).actions(uid, now), now)
             except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
                 self._log.exception("job not reconciled", uid=uid)
                 self._queue.add_after(uid, self._times.retry_after)
@@ -171,48 +163,24 @@ class Loop:
             if loop.time() >= until:
                 return
 
-    def _reconcile_claim(self, uid: str, now: datetime) -> None:
-        self._on_claim(uid, now)
-        self._carry_out(uid, self.claims.reconcile(uid, now))
-        if (due := self.claims.requeue_at(uid, now)) is not None:
-            self._queue.add_after(uid, (due - now).total_seconds())
-
-    def _carry_out(self, uid: str, plan: ClaimPlan) -> None:
-        if plan.writes:
+    def _carry_out(self, uid: str, actions: Actions, now: datetime) -> None:
+        if actions.writes:
             self._queue.start(uid)
             self._spawn(self._writer.claims.carry_out(uid))
-
-    def _reconcile_job(self, uid: str, now: datetime) -> None:
-        plan = self.jobs.reconcile(uid, now)
-        self._carry_out(uid, self.jobs.plan_claim(uid))
-        if plan is None:
-            self._statuses.drop(uid)
-            return
-        job = self._state.jobs[uid]
-        for event in events_of(job, plan):
-            emit = self._events.warn if event.warning else self._events.inform
-            emit(job, event.reason, event.message)
-        for pod in plan.delete_pods:
-            self._delete(pod, uid, 0 if plan.delete_now else plan.grace)
-        for claim in plan.delete_claims:
-            self._delete(claim, uid)
-        if plan.find_pod:
+        for event in actions.events:
+            self._events.emit(event)
+        for one in actions.delete:
+            self._delete(one, uid, actions.grace)
+        if actions.read_missing:
             self._queue.start(uid)
-            self._spawn(self._writer.find_pod(uid))
-        if plan.expire:
-            self._spawn(self._delete_job(FinishedJob.of(job)))
-        if (due := self.jobs.requeue_at(uid, now)) is not None:
-            self._queue.add_after(uid, (due - now).total_seconds())
-
-    def _revisit(self, job: FinishedJob, now: datetime) -> None:
-        """Delete a finished job after its time to live; read it if anything of it turned up."""
-        if self._state.has_leftovers(job.uid):
-            self._queue.start(job.uid)
-            self._spawn(self._read_job(job))
-        elif job.expires is not None and job.expires <= now:
-            self._spawn(self._delete_job(job))
-        elif job.expires is not None:
-            self._queue.add_after(job.uid, (job.expires - now).total_seconds())
+            self._spawn(self._writer.read_missing(uid))
+        if actions.read is not None:
+            self._queue.start(uid)
+            self._spawn(self._read_job(actions.read))
+        if actions.expired is not None:
+            self._spawn(self._delete_job(actions.expired))
+        if actions.wake is not None:
+            self._queue.add_after(uid, (actions.wake - now).total_seconds())
 
     async def _read_job(self, job: FinishedJob) -> None:
         after = self._times.retry_after

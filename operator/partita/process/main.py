@@ -37,7 +37,6 @@ from partita.process.image import own_image
 from partita.process.loop import Loop
 from partita.process.metrics.page import Metrics
 from partita.process.probes import Readiness, serve_health
-from partita.process.reconcilers import Reconcilers
 from partita.process.recorder import Recorder, recording
 from partita.process.settings import OperatorSettings
 from partita.process.start_estimates import StartEstimates
@@ -98,10 +97,11 @@ async def run_operator(
     """
     log = structlog.get_logger().bind(part="operator")
     stop = stop or _stop_on_signals()
-    async with connect(kubeconfig) as api:
+    # The Lease has a connection of its own: writes that a webhook delays may take all others.
+    async with connect(kubeconfig) as api, connect(kubeconfig) as own:
         identity = settings.identity or f"{socket.gethostname()}-{os.getpid()}"
         lease = Lease(
-            Kube(api, times=times, manager=OPERATOR_LEASE),
+            Kube(own, times=times, manager=OPERATOR_LEASE),
             namespace=settings.namespace,
             name=OPERATOR_LEASE,
             identity=identity,
@@ -225,7 +225,7 @@ async def _lead(
         now=now,
         times=times,
     )
-    starts = StartEstimates(state, Reconcilers(loop.jobs, loop.claims), loop.runner, times)
+    starts = StartEstimates(state, loop.reconcilers, loop.runner, times)
     statuses = PartitionStatusWriter(kube, state, overview, times)
     partitions = PartitionReconciler(kube, state, events, pods)
     collect_rarely()

@@ -19,8 +19,7 @@ class Reconcilers:
 
     def plan_claim(self, uid: str, now: datetime) -> ClaimPlan:
         """Plan the claim of a Pod again: that of a job's attempt by the UID of the job."""
-        has = self.claims.has(uid)
-        return self.claims.reconcile(uid, now) if has else self.jobs.plan_claim(uid)
+        return self.of(uid).plan_claim(uid, now)
 
     def of(self, uid: str) -> JobReconciler | ClaimReconciler:
         """Return the reconciler of a job, or of a claim."""

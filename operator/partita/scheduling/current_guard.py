@@ -58,12 +58,8 @@ def still_waits(uid: str, state: State, released: Mapping[str, Collection[str]])
 
     It does not if its allocation was found only now, because the response was lost.
     """
-    if keeps(uid, state, released):
-        return False
-    if (claim := state.claims.get(uid)) is not None:
-        return not claim.deleting and claim.allocation is None
-    job = state.jobs.get(uid)
-    return job is not None and not job.spec.suspend and not job.metadata.deletion_timestamp
+    user = state.user(uid)
+    return user is not None and user.may_be_placed and not keeps(uid, state, released)
 
 
 def keeps(uid: str, state: State, released: Mapping[str, Collection[str]]) -> bool:

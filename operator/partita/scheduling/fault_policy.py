@@ -9,7 +9,8 @@ caused the fault. So there is no reliable evidence of the cause, and the rule us
    counts against no limit. From its second fault on it waits for a backoff that doubles.
 2. A job that was a suspect twice runs alone on its GPU from then on. A job that did not cause the
    faults ends there as it would have ended anyway.
-3. A fault while a job runs alone is that job's own failure: it counts against `retry.limit`.
+3. A fault while a job runs alone is that job's own failure: it counts against `retry.limit`. If no
+   container of it is known to have started, it is a suspect instead: kubelet may report that late.
 
 Faults that are not the failure of a program make no job a suspect, alone or not: failed hardware, a
 server Pod that was deleted or evicted, and the effects of a client of MPS that was killed with work
@@ -83,7 +84,9 @@ class GPUFault:
         return bool(self.reason) and not no_program
 
 
-def ending_of(server: str, fault: GPUFault, allocation: Allocation) -> Ending:
+def ending_of(
+    server: str, fault: GPUFault, allocation: Allocation, *, started: bool = True
+) -> Ending:
     """Return how the attempt of a job on a faulted GPU ends.
 
     Parameters
@@ -92,10 +95,12 @@ def ending_of(server: str, fault: GPUFault, allocation: Allocation) -> Ending:
         Name of the GPUServer.
     allocation
         The job's allocation on it.
+    started
+        Whether a container of the attempt may have started.
     """
     if not fault.may_be_a_programs:
         return Ending(Outcome.GPU_FAULT, f"{server}: {fault.text}")
-    if allocation.alone:
+    if allocation.alone and started:
         said = (
             f"{server} faulted while the job was alone on it, so this counts as its own failure: "
             f"{fault.text}"

@@ -115,13 +115,13 @@ class _Candidate:
         if self.thinking is not None and not self.thinking.over:
             raise PolicyFailure(f"policy {self.name} has not come back from an earlier cycle")
         self.thinking = Thought(self.name, lambda: _placements(self.name, policy, snapshot))
-        try:
-            async with asyncio.timeout(budget):
-                return await self.thinking.answer
-        except TimeoutError:
-            raise PolicyFailure(
-                f"policy {self.name} took longer than its budget of {budget:g} s"
-            ) from None
+        answer = self.thinking.answer
+        # Unlike asyncio.timeout, it keeps an answer that came while the event loop stood still.
+        await asyncio.wait([answer], timeout=budget)
+        if not answer.done():
+            answer.cancel()
+            raise PolicyFailure(f"policy {self.name} took longer than its budget of {budget:g} s")
+        return answer.result()
 
     def build(self) -> None:
         """Build the policy from its parameters, or set `problem`."""

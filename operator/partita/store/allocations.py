@@ -5,11 +5,11 @@ from collections.abc import Collection, KeysView, Mapping
 from partita.models import Allocation, GPUServer
 from partita.store.index import Index
 
-__all__ = ["Allocations", "users_of"]
+__all__ = ["Allocations", "user_of", "users_of"]
 
 
 class Allocations:
-    """The allocations of all claims, by claim and by job.
+    """The allocations of all claims, by claim, by user and by Pod.
 
     Parameters
     ----------
@@ -21,8 +21,8 @@ class Allocations:
         self._servers = servers
         self._of_claim = Index()
         """GPUServers, by UID of a claim."""
-        self._of_job = Index()
-        """UIDs of claims, by UID of their job."""
+        self._of_user = Index()
+        """UIDs of claims, by UID of who uses them (`user_of`)."""
         self._of_pod = Index()
         """UIDs of claims, by UID of the Pod for which they are allocated."""
         self.of_pod = self._of_pod.of
@@ -33,7 +33,7 @@ class Allocations:
         for claim in self.holders(uid):
             for name, entry in self._entries(claim).items():
                 known = found.get(name)
-                if uid in {claim, entry.job_uid} and (
+                if uid in {claim, user_of(claim, entry)} and (
                     known is None or known.attempt < entry.attempt
                 ):
                     found[name] = entry
@@ -41,11 +41,11 @@ class Allocations:
 
     def has(self, uid: str) -> bool:
         """Return whether a claim, or a job's attempt, has allocations."""
-        return bool(self._of_claim.of(uid) or self._of_job.of(uid))
+        return bool(self._of_claim.of(uid) or self._of_user.of(uid))
 
     def holders(self, uid: str) -> Collection[str]:
         """Return the UIDs under which the ledgers have a claim, or the attempts of a job."""
-        return self._of_job.of(uid) or (uid,)
+        return self._of_user.of(uid) or (uid,)
 
     def places(self, uid: str) -> list[tuple[str, str]]:
         """Return the GPUServer and the claim of each allocation of a claim, or of a job."""
@@ -60,30 +60,25 @@ class Allocations:
         """Return the UIDs of all claims with allocations, including deleted claims."""
         return self._of_claim.keys()
 
-    def jobs(self) -> KeysView[str]:
-        """Return the UIDs of all jobs with allocations, including deleted jobs."""
-        return self._of_job.keys()
-
     def changed(self, name: str, old: GPUServer | None, new: GPUServer | None) -> bool:
         """Replace a GPUServer by another version of it; return whether allocations are gone."""
         before, after = (
-            {(uid, e.job_uid, e.pod_uid) for uid, e in server.status.allocations.items()}
+            {(uid, user_of(uid, e), e.pod_uid) for uid, e in server.status.allocations.items()}
             if server is not None
             else set[tuple[str, str, str]]()
             for server in (old, new)
         )
-        for claim, job, pod in before - after:
+        for claim, user, pod in before - after:
             self._of_claim.discard(claim, name)
             others = self._entries(claim).values()
-            if all(entry.job_uid != job for entry in others):
-                self._of_job.discard(job, claim)
+            if all(user_of(claim, entry) != user for entry in others):
+                self._of_user.discard(user, claim)
             if all(entry.pod_uid != pod for entry in others):
                 self._of_pod.discard(pod, claim)
-        for claim, job, pod in after - before:
+        for claim, user, pod in after - before:
             self._of_claim.add(claim, name)
+            self._of_user.add(user, claim)
             self._of_pod.add(pod, claim)
-            if job:
-                self._of_job.add(job, claim)
         return bool(before - after)
 
     def _entries(self, claim: str) -> dict[str, Allocation]:
@@ -94,6 +89,11 @@ class Allocations:
         return max((entry.attempt for entry in self._entries(claim).values()), default=0)
 
 
+def user_of(claim: str, entry: Allocation) -> str:
+    """Return the UID of the job for an attempt of which a claim is allocated, or else its own."""
+    return entry.job_uid or claim
+
+
 def users_of(allocations: Mapping[str, Allocation]) -> set[str]:
-    """Return the UIDs of the jobs for whose attempts claims are allocated, or of the claims."""
-    return {entry.job_uid or uid for uid, entry in allocations.items()}
+    """Return the UIDs of all users of a ledger."""
+    return {user_of(uid, entry) for uid, entry in allocations.items()}

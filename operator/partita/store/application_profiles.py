@@ -55,7 +55,10 @@ class ApplicationProfiles:
     def __init__(self) -> None:
         self.objects: dict[str, ApplicationProfile] = {}
         """The objects by UID. Call `changed` after each change."""
-        self._of: dict[ApplicationKey, list[ApplicationProfile]] = {}
+        self._of: dict[ApplicationKey, dict[str, ApplicationProfile]] = {}
+        """All of each application, by UID."""
+        self._preferred: dict[ApplicationKey, ApplicationProfile] = {}
+        """Those that apply, as far as they were looked for since the last change."""
         self._profiles: dict[ApplicationKey, dict[int, policy.Profile]] = {}
         """Converted profiles, by the identity of the measurement."""
         self._hashes: dict[str, ApplicationKey] = {}
@@ -118,7 +121,10 @@ class ApplicationProfiles:
 
     def preferred(self, namespace: str, application: str) -> ApplicationProfile | None:
         """Return the profile that applies to an application; None if it has none."""
-        return preferred(self._of.get((namespace, application), ()))
+        key = (namespace, application)
+        if key not in self._preferred and (found := preferred(self._of.get(key, {}).values())):
+            self._preferred[key] = found
+        return self._preferred.get(key)
 
     def changed(
         self, old: ApplicationProfile | None, new: ApplicationProfile | None
@@ -131,16 +137,18 @@ class ApplicationProfiles:
             if key not in self._of:
                 self._hashes[application_hash(*key)] = key
                 self._profiles.clear()  # any of them may have run beside it
-            self._of.setdefault(key, []).append(new)
+            self._of.setdefault(key, {})[new.metadata.uid] = new
         if old is not None:
             key = _key(old)
             concerned.add(key)
-            self._of[key].remove(old)
+            if new is None or _key(new) != key:
+                del self._of[key][old.metadata.uid]
             if not self._of[key]:
                 del self._of[key], self._hashes[application_hash(*key)]
                 self._profiles.clear()
         for key in concerned:
             self._profiles.pop(key, None)
+            self._preferred.pop(key, None)
         return concerned
 
 

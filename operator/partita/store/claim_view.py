@@ -112,6 +112,16 @@ class ClaimView:
         return f"{self.namespace}/{self.name}"
 
     @property
+    def user(self) -> str:
+        """UID of its job, or else its own: of what waits for its allocation."""
+        return self.job_uid or self.uid
+
+    @property
+    def may_be_placed(self) -> bool:
+        """Whether it may get GPUs: it neither has an allocation nor is being deleted."""
+        return not self.deleting and self.allocation is None
+
+    @property
     def attempt(self) -> int:
         """The attempt of its job, from its name; 0 without a job."""
         number = self.name.removeprefix(f"{self.job}-").partition(".")[0] if self.job else ""

@@ -6,7 +6,8 @@ these, only those of jobs are kept: nothing waits for those of probe Pods.
 
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from itertools import chain, islice
+from typing import Any, Final
 
 from partita.models import Allocation
 from partita.models.device_class import class_target
@@ -18,6 +19,10 @@ from partita.store.views import PodView
 __all__ = ["Claims"]
 
 Json = dict[str, Any]
+
+_USERS: Final = 32
+"""Pods of each kind, bound and not, that are looked at for a claim if no reservation names them. A
+claim is for one Pod: with more it is refused, however many there are."""
 
 
 class Claims:
@@ -34,14 +39,16 @@ class Claims:
         self._pods = pods
         self._of_class = Index()
         """UIDs of claims, but those of jobs, by name of their device class."""
-        self._of_job = Index()
-        """UIDs of claims, by UID of their job."""
+        self._of_user = Index()
+        """UIDs of claims, by UID of their job, or by their own."""
         self._of_owner = Index()
         """UIDs of claims, by UID of the Pod for which they were made."""
         self._uids: dict[str, str] = {}
         """UIDs of claims, by `namespace/name`."""
         self._users = Index()
-        """UIDs of Pods, by `namespace/name` of a claim."""
+        """UIDs of Pods that are on no node, by `namespace/name` of a claim that they name."""
+        self._bound_users = Index()
+        """Likewise of those on a node."""
         self._controlled = Index()
         """UIDs of Pods, by namespace, kind and name of their controller."""
 
@@ -59,17 +66,16 @@ class Claims:
         """Replace a claim in the indexes by another version of it."""
         if old is not None:
             self._of_class.discard(old.device_class, old.uid)
-            self._of_job.discard(old.job_uid, old.uid)
+            self._of_user.discard(old.user, old.uid)
             self._of_owner.discard(old.owner_pod_uid, old.uid)
             if self._uids.get(old.key) == old.uid:
                 del self._uids[old.key]
         if new is not None:
-            if new.job_uid:
-                self._of_job.add(new.job_uid, new.uid)
-            else:
+            self._of_user.add(new.user, new.uid)
+            if new.user == new.uid:
                 self._of_class.add(new.device_class, new.uid)
-                if new.owner_pod_uid:
-                    self._of_owner.add(new.owner_pod_uid, new.uid)
+            if new.owner_pod_uid:
+                self._of_owner.add(new.owner_pod_uid, new.uid)
             self._uids[new.key] = new.uid
 
     def pod_changed(self, old: PodView | None, new: PodView | None) -> set[str]:
@@ -84,17 +90,18 @@ class Claims:
                 change(f"{pod.namespace}/{pod.workload.controller}", pod.uid)
             for name in pod.claims:
                 key = f"{pod.namespace}/{name}"
+                users = self._bound_users if pod.node else self._users
                 if pod is new:
-                    self._users.add(key, pod.uid)
+                    users.add(key, pod.uid)
                 else:
-                    self._users.discard(key, pod.uid)
+                    users.discard(key, pod.uid)
                 if key in self._uids:
                     found.add(self._uids[key])
         return found
 
-    def of_job(self, job: str) -> list[ClaimView]:
-        """Return the claims of a job's attempts, by its UID."""
-        return [self.by_uid[uid] for uid in self._of_job.of(job)]
+    def of_user(self, user: str) -> list[ClaimView]:
+        """Return the claims of a job's attempts by its UID, or the claim that has the UID."""
+        return [self.by_uid[uid] for uid in self._of_user.of(user)]
 
     def made_for(self, pod: str) -> list[ClaimView]:
         """Return the claims made for a Pod from templates, by its UID."""
@@ -119,23 +126,21 @@ class Claims:
             if target is not None and wanted(target.partition):
                 yield from self._of_class.of(name)
 
-    def beside(self, pod: PodView) -> Iterator[tuple[PodView, str]]:
-        """Return the other Pods of a Pod's controller, each with the UID of one of its claims."""
+    def pods_beside(self, pod: PodView) -> Iterator[tuple[PodView, str]]:
+        """Return the Pods of a Pod's controller, once for each of their claims, with its UID."""
         controller = pod.workload.controller
         for uid in self._controlled.of(f"{pod.namespace}/{controller}") if controller else ():
-            other = self._pods.get(uid)
-            if other is None or uid == pod.uid:
-                continue
-            named = (f"{other.namespace}/{name}" for name in other.claims)
-            claims = {self._uids[name] for name in named if name in self._uids}
-            yield from ((other, claim) for claim in sorted(claims))
+            if (found := self._pods.get(uid)) is not None:
+                named = (f"{found.namespace}/{name}" for name in found.claims)
+                yield from ((found, self._uids[name]) for name in named if name in self._uids)
 
     def pods_of(self, uid: str, allocated: Mapping[str, Allocation]) -> list[PodView]:
         """Return the Pods of a claim, sorted by name.
 
         A claim made for a Pod has only that Pod. The Pod in the ledger counts even if the claim is
         gone or has another owner. A tenant may write any owner reference into its own claims, so a
-        Pod of another namespace is never one of them.
+        Pod of another namespace is never one of them. Of many Pods that name a claim, those for
+        which it is allocated or reserved are returned, and some others.
 
         Parameters
         ----------
@@ -146,7 +151,9 @@ class Claims:
         pods = {(a.namespace, a.pod_uid) for a in allocated.values()}
         if claim is not None:
             owner = claim.owner_pod_uid
-            uids = [owner] if owner else self._users.of(claim.key)
+            waiting, bound = self._users.of(claim.key), self._bound_users.of(claim.key)
+            some = chain(claim.reserved_for, islice(waiting, _USERS), islice(bound, _USERS))
+            uids = [owner] if owner else some
             pods |= {(claim.namespace, pod) for pod in uids}
         found = [self._pods[pod] for _, pod in pods if pod in self._pods]
         return sorted(

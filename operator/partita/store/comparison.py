@@ -24,9 +24,7 @@ def is_unrecorded(job: SharedGPUJob, attempt: int) -> bool:
 
 def is_wanted(job: SharedGPUJob, attempt: int) -> bool:
     """Return whether a job still wants the Pod of an attempt to run."""
-    if job.spec.suspend or job.metadata.deletion_timestamp is not None:
-        return False
-    return is_unrecorded(job, attempt)
+    return job.may_be_placed and is_unrecorded(job, attempt)
 
 
 def new_reports(old: GPUServer | None, new: GPUServer | None) -> set[str]:

@@ -1,16 +1,19 @@
 """Keeps the newest version of each object, whichever order the versions arrive in."""
 
-from typing import Any, Protocol, TypeVar
+from collections import OrderedDict
+from typing import Any, Final, Protocol, TypeVar
 
 from pydantic import ValidationError
 
 from partita.models import Resource
-from partita.store.tombstones import Tombstones
 from partita.store.unreadable import Unreadable, UnreadableObjects, as_far_as_read
 
-__all__ = ["apply_resource", "apply_view"]
+__all__ = ["Tombstones", "apply_resource", "apply_view"]
 
 Json = dict[str, Any]
+
+_DELETED: Final = 10_000
+"""Maximum number of UIDs of deleted objects."""
 
 
 class _Versioned(Protocol):
@@ -22,6 +25,22 @@ class _Versioned(Protocol):
 
 V = TypeVar("V", bound=_Versioned)
 R = TypeVar("R", bound=Resource)
+
+
+class Tombstones:
+    """UIDs of the objects that were deleted last, so that a late response restores none."""
+
+    def __init__(self) -> None:
+        self._uids: OrderedDict[str, None] = OrderedDict()
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._uids
+
+    def add(self, uid: str) -> None:
+        """Add a deleted object; the oldest ones are dropped."""
+        self._uids[uid] = None
+        while len(self._uids) > _DELETED:
+            self._uids.popitem(last=False)
 
 
 def apply_resource(

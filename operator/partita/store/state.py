@@ -11,17 +11,16 @@ from typing import Any
 
 from partita.models import ApplicationProfile, GPUPartition, GPUServer, SharedGPUJob
 from partita.pods.probe_pod import probe_name
-from partita.store.allocations import Allocations, users_of
+from partita.store.allocations import Allocations, user_of, users_of
 from partita.store.application_profiles import ApplicationProfiles
+from partita.store.claim_view import ClaimView
 from partita.store.claims import Claims
 from partita.store.comparison import is_unrecorded, new_reports, same_desired_state
 from partita.store.finished_jobs import FinishedJob, FinishedJobs
-from partita.store.index import Index
-from partita.store.job_index import JobIndex
+from partita.store.index import Index, JobIndex
 from partita.store.node_usage import NodeUsage
-from partita.store.object_versions import apply_resource, apply_view
+from partita.store.object_versions import Tombstones, apply_resource, apply_view
 from partita.store.owned_pods import OwnedPods, is_of_job
-from partita.store.tombstones import Tombstones
 from partita.store.unreadable import UnreadableObjects
 from partita.store.views import NamespaceView, NodeView, PodView
 from partita.store.work_queue import WorkQueues, utc_now
@@ -77,9 +76,9 @@ class State:
         self.claims = self._claims.by_uid
         """The claims of Partita's device classes, by UID."""
         self.claim_named = self._claims.named
-        self.claims_of_job = self._claims.of_job
+        self.claims_of_user = self._claims.of_user
         self.claims_made_for = self._claims.made_for
-        self.beside = self._claims.beside
+        self.pods_beside = self._claims.pods_beside
         self.unreadable = UnreadableObjects()
         self.job_index = JobIndex()
         self._partition_servers = Index()
@@ -98,9 +97,22 @@ class State:
 
     def namespace_of(self, uid: str) -> str:
         """Return the namespace of a job or a claim; empty if it is unknown."""
-        job = self.jobs.get(uid)
-        found = job.metadata if job else self.claims.get(uid) or self.finished.get(uid)
+        found = self.user(uid) or self.finished.get(uid)
         return found.namespace if found is not None else ""
+
+    def user(self, uid: str) -> SharedGPUJob | ClaimView | None:
+        """Return what may wait for GPUs, or use them, under a UID; None if it is unknown."""
+        return self.jobs.get(uid) or self.claims.get(uid)
+
+    def users_in(self, partition: str) -> list[str]:
+        """Return the UIDs of all jobs of a partition, and of the claims that belong to none."""
+        return self._users_where(partition.__eq__)
+
+    def _users_where(self, wanted: Callable[[str], bool]) -> list[str]:
+        jobs = self.job_index.all
+        names = list(filter(wanted, jobs.keys()))
+        claims = self._claims.of_partitions(wanted, self.partitions)
+        return [*(uid for name in names for uid in jobs.of(name)), *claims]
 
     def jobs_of(self, partition: str) -> Iterator[SharedGPUJob]:
         """Return the jobs of a partition, unordered."""
@@ -110,37 +122,29 @@ class State:
         """Return the UIDs of the claims of a partition's device classes, but those of jobs."""
         return self._claims.of_partitions(partition.__eq__, self.partitions)
 
-    def is_claim(self, uid: str) -> bool:
-        """Return whether a UID is that of a claim, or of the allocation of a deleted claim."""
-        return uid in self.claims or uid in self.allocated_claims()
-
-    def is_deleted(self, uid: str) -> bool:
-        """Return whether an object was seen to be deleted, and not long ago."""
-        return uid in self._gone
-
     def user_of(self, uid: str) -> str:
         """Return the UID of the job for an attempt of which a claim was made, or else its own."""
         if (claim := self.claims.get(uid)) is not None:
-            return claim.job_uid or uid
-        return next((e.job_uid for e in self.allocated(uid).values() if e.job_uid), uid)
+            return claim.user
+        return next((user_of(uid, entry) for entry in self.allocated(uid).values()), uid)
 
     def servers_of(self, partition: str) -> list[GPUServer]:
         """Return the GPUServers of a partition, sorted by name."""
         return [self.servers[n] for n in sorted(self._partition_servers.of(partition))]
 
     def pods_of(self, uid: str) -> list[PodView]:
-        """Return a job's Pods by attempt, and deleted ones until their end is in its status.
+        """Return the Pods of a job or claim, by attempt and name.
 
-        The Pods of a claim are those for which it was made, or that name it.
+        Those of a claim are the Pods for which it was made, or that name it. Deleted ones of a job
+        stay until their end is in its status.
         """
-        allocated = self.allocated(uid)
-        if self.is_claim(uid):
-            return self._claims.pods_of(uid, allocated)
-        known = {a.pod_uid: self.pods.get(a.pod_uid) for a in allocated.values()}
-        known |= {pod.uid: pod for pod in self._owned.of(uid)}
-        job, entries = self.jobs.get(uid), allocated.values()
-        mine = [p for p in known.values() if p and is_of_job(p, job, entries, uid=uid)]
-        return sorted([*mine, *self._owned.removed.get(uid, ())], key=lambda p: p.attempt)
+        allocated, job = self.allocated(uid), self.jobs.get(uid)
+        found = {pod.uid: pod for pod in self._claims.pods_of(uid, allocated)}
+        entries = allocated.values()
+        owned = (pod for pod in self._owned.of(uid) if is_of_job(pod, job, entries, uid=uid))
+        found |= {pod.uid: pod for pod in owned}
+        removed = self._owned.removed.get(uid, ())
+        return sorted([*found.values(), *removed], key=lambda pod: (pod.attempt, pod.name))
 
     def job_of(self, pod: PodView) -> str:
         """Return the UID of the job that a Pod belongs to, or claims to; empty for none."""
@@ -198,10 +202,7 @@ class State:
         self._all_of(name)
         if old is None or new is None:
             # The message of jobs with an unknown partition lists the existing ones.
-            for absent in self.job_index.all.keys() - self.partitions.keys():
-                self.queues.jobs.add(*self.job_index.all.of(absent))
-            there = self.partitions
-            self.queues.jobs.add(*self._claims.of_partitions(lambda n: n not in there, there))
+            self.queues.jobs.add(*self._users_where(lambda name: name not in self.partitions))
 
     def apply_server(self, body: Json, *, deleted: bool = False, ours: bool = False) -> None:
         """Apply a GPUServer with its ledger.
@@ -287,8 +288,8 @@ class State:
         Claims that are being deleted do not count. Kubernetes' claim controller removes them.
         """
         return bool(
-            uid in self._allocations.jobs()
-            or any(not claim.deleting for claim in self.claims_of_job(uid))
+            self.is_allocated(uid)
+            or any(not claim.deleting for claim in self.claims_of_user(uid))
             or any(pod.alive for pod in self._owned.of(uid))
         )
 
@@ -299,10 +300,10 @@ class State:
                 self.queues.partitions.add_after(partition, FREED_AFTER)
 
     def _all_of(self, *partitions: str) -> None:
-        """Add partitions and all their jobs to the queues."""
+        """Add partitions and all that use them to the queues."""
         self.queues.partition_changed(*partitions)
         for name in partitions:
-            self.queues.jobs.add(*self.job_index.all.of(name), *self.claims_of(name))
+            self.queues.jobs.add(*self.users_in(name))
 
     def apply_claim(self, body: Json, *, deleted: bool = False) -> None:
         """Apply a ResourceClaim; those of other drivers are ignored."""
@@ -314,7 +315,7 @@ class State:
         new = self.claims.get(uid)
         if new is not old:
             self._claims.changed(old, new)
-            self.queues.jobs.add(view.job_uid or uid)
+            self.queues.jobs.add(view.user)
 
     def apply_profile(self, body: Json, *, deleted: bool = False) -> None:
         """Apply an ApplicationProfile."""

@@ -6,6 +6,7 @@ from sys import intern
 from typing import Any, Self
 
 from partita.constants import ALLOCATION_GATE, ANNOTATION_TEMPLATE, GROUP
+from partita.models.events import EventSubject
 from partita.models.quantities import parse_amount, parse_time
 from partita.pods.gpu_operator import maintenance
 from partita.pods.job_pod import is_gpu_resource
@@ -72,6 +73,11 @@ class PodView:
     """Its claims, and what they are resolved with; empty for the Pods of jobs and GPUServers."""
 
     @property
+    def subject(self) -> EventSubject:
+        """The Pod as what Events are about."""
+        return EventSubject.pod(self.namespace, self.name, self.uid)
+
+    @property
     def claims(self) -> tuple[str, ...]:
         """The names of its ResourceClaims."""
         return tuple(c.claim for c in self.workload.claims if c.claim)
@@ -85,6 +91,12 @@ class PodView:
     def alive(self) -> bool:
         """Whether its program may still run."""
         return not self.outcome.finished
+
+    @property
+    def not_started(self) -> bool:
+        """Whether no container of its program has started, init containers included."""
+        startup = self.startup
+        return startup is not None and not (startup.running or startup.since)
 
     @property
     def gated(self) -> bool:

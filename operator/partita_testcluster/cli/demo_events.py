@@ -89,6 +89,10 @@ class DemoEvents:
         elif status.phase is Phase.QUEUED and stalled(status.reason):
             why = f"waits: {status.message.partition(':')[0]}"
             yield f"waits {status.reason}", DemoEvent(at, name, why, "yellow")
+        elif (expected := status.estimated_start) is not None and expected.latest is not None:
+            ends = [self._clock.at(end) for end in (expected.earliest, expected.latest) if end]
+            when = " and ".join(duration(end) for end in ends)
+            yield "expected", DemoEvent(at, name, f"waits; starts between {when}, with 90 %")
 
 
 def finished_at(job: SharedGPUJob) -> datetime | None:

@@ -1,11 +1,12 @@
 """The demo of SharedGPUJobs: the examples, with one job per GPU for comparison."""
 
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from partita.cli import terminal
 from partita.cli.cluster.install import create
 from partita.models import SharedGPUJob
+from partita.models.quantities import format_duration, parse_duration
 from partita.store.state import State
 from partita_testcluster.cli.demo_clock import DemoClock
 from partita_testcluster.cli.demo_events import DemoEvents, settled
@@ -15,6 +16,8 @@ from partita_testcluster.cli.examples import Examples, expected_ending, work_of
 from partita_testcluster.cli.one_job_per_gpu import one_job_per_gpu
 
 __all__ = ["JobsDemo"]
+
+Json = dict[str, Any]
 
 _SIMULATED_LIMIT: Final = 1200.0
 """Simulated seconds that the jobs may take; they take about 400."""
@@ -68,7 +71,7 @@ class JobsDemo:
         )
         stage.clock.began = datetime.now(UTC)
         for body in examples.jobs:
-            await create(stage.box.kube, body)
+            await create(stage.box.kube, _at_speed(body, speed))
         limit = STARTED_WITHIN + _SIMULATED_LIMIT / speed
         if not await stage.watch(ended, limit):
             return [f"not all jobs had finished within {limit:.0f} s"]
@@ -103,3 +106,11 @@ class JobsDemo:
             for job, ending in unexpected(jobs, endings)
         ]
         return DemoReport(table, picture, problems)
+
+
+def _at_speed(job: Json, speed: float) -> Json:
+    """Return a job that expects what its program takes by the operator's clock, which is real."""
+    spec = job["spec"]
+    if expected := spec.get("expectedDuration"):
+        spec = {**spec, "expectedDuration": format_duration(parse_duration(expected) / speed)}
+    return {**job, "spec": spec}

@@ -18,7 +18,7 @@ __all__ = ["STARTED_WITHIN", "DemoStage", "EventSource"]
 
 _POLL: Final = 0.2
 """Seconds between two reads of the cluster."""
-STARTED_WITHIN: Final = 45.0
+STARTED_WITHIN: Final = 90.0
 """Seconds for the GPUs to become ready; most of it is a reserve for slow machines."""
 
 

@@ -163,7 +163,7 @@ class SimulatedAgent:
     async def serve(self) -> NoReturn:
         """Report the GPU until cancelled."""
         await self._introduce()
-        self._log.info("serving", mode=self._server.sharing, max_jobs=self._server.max_jobs)
+        self._log.info("serving", mode=self._server.sharing)
         while True:
             await self.device.changed.wait()
             self.device.changed.clear()

@@ -66,11 +66,10 @@ class BadPodError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Settings of a server Pod: name of its GPUServer, kind of sharing, and number of jobs."""
+    """Settings of a server Pod: name of its GPUServer, and kind of sharing."""
 
     name: str
     sharing: Sharing
-    max_jobs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +210,7 @@ class SimulatedPod:
         env = self._env
         modes = ", ".join(Sharing)
         sharing = _read("PARTITA_MODE", env.get("PARTITA_MODE", "MPS"), Sharing, f"one of {modes}")
-        count = env.get("PARTITA_MAX_JOBS", "16")
-        max_jobs = _read("PARTITA_MAX_JOBS", count, _between(1, 1000), "a number above 0")
-        return Server(self.server_name, sharing, int(max_jobs))
+        return Server(self.server_name, sharing)
 
     def task(
         self,

@@ -20,9 +20,10 @@ from enum import StrEnum
 from math import inf
 from operator import attrgetter
 from random import Random
-from statistics import mode
+from statistics import fmean, mode, stdev
 from time import perf_counter, thread_time
 
+from partita_policies.incremental import CapacityCache
 from partita_policies.interference import SM_SATURATION
 from partita_policies.simulator.engine import Simulation
 from partita_policies.simulator.lasting import mean_step
@@ -30,7 +31,7 @@ from partita_policies.simulator.tasks import Application, Task
 from partita_policies.start_times.history import Past
 from partita_policies.types import Job, Policy, RunningJob, Snapshot, Step
 
-__all__ = ["PROBABILITY", "Futures", "Outlook", "StartInterval", "Unsaid", "expected_starts"]
+__all__ = ["NOTICEABLE", "PROBABILITY", "Futures", "Outlook", "StartInterval", "Unsaid"]
 
 PROBABILITY = 0.9
 """Probability with which an interval shall hold."""
@@ -38,6 +39,12 @@ FUTURES = 20
 """Most futures: the calibration corrects what more of them would change."""
 LEAST_FUTURES = 8
 """Fewer futures say nothing. An assumption."""
+FEW_FUTURES = 3
+"""The same if the start of one job alone is wanted: if it takes so long to simulate, it depends on
+many run times, and is taken as normally distributed."""
+_DEVIATIONS = {3: 3.37, 4: 2.63, 5: 2.34, 6: 2.18, 7: 2.08}
+"""Standard deviations from the mean of so few starts to the ends of the interval that another one
+is in, by Student's t distribution."""
 MOST_WAITING = 1000
 """The first jobs of the queue that are simulated: it bounds the time of one decision."""
 MOST_LASTING = 50
@@ -51,6 +58,8 @@ _MORE = 0.5
 _Future = Mapping[str, tuple[float, str]]
 """The start of each job, and the job whose run ended last before it."""
 _NEVER = (inf, "")
+NOTICEABLE = 0.8
+"""A start is noticeably sooner after this part of the wait, or less. An assumption."""
 
 
 class Unsaid(StrEnum):
@@ -92,6 +101,16 @@ class Outlook:
         most = mode(ended or [""])
         return most if 2 * ended.count(most) > len(ended) else ""
 
+    def is_sooner(self, job_id: str, changed: str) -> bool:
+        """Return whether a job starts noticeably sooner if changed, in nearly all futures."""
+        waits = [
+            (starts[changed][0] - self.time, starts.get(job_id, _NEVER)[0] - self.time)
+            for starts in self.sampled
+            if changed in starts
+        ]
+        sooner = [mine < NOTICEABLE * unchanged for mine, unchanged in waits]
+        return sum(sooner) >= PROBABILITY * len(sooner)
+
 
 class _Budget:
     """CPU time of this thread, which is read only once as much time has passed: that is slow."""
@@ -121,6 +140,13 @@ class Futures:
     budget
         Seconds of CPU time of all futures, which one decision of the policy may exceed. If it does
         not suffice, the futures are fewer and shorter.
+    only
+        Id of the only waiting job whose start is wanted, which ends each future; empty: of all.
+    changed
+        That job as it may be instead, each with an id of its own. Once the start of the unchanged
+        one is known, each is tried at the decisions of the next futures at which it has room, and
+        starts with the unchanged one at the latest: a policy is assumed to place the others in the
+        same way until then.
     """
 
     def __init__(
@@ -131,11 +157,14 @@ class Futures:
         *,
         seed: int = 0,
         budget: float = inf,
+        only: str = "",
+        changed: Sequence[Job] = (),
     ) -> None:
         self.seconds = 0.0
         """CPU time so far."""
         self._snapshot, self._policy, self._past = snapshot, policy, past
-        self._seed, self._budget = seed, budget
+        self._seed, self._budget, self._only = seed, budget, only
+        self._least = FEW_FUTURES if only else LEAST_FUTURES
         self._sampled: list[_Future] = []
         self._reached = inf
         """How far they are simulated."""
@@ -154,6 +183,8 @@ class Futures:
         self._origin = min([snapshot.time, *since, *(job.submitted for job in waiting)])
         self._now = snapshot.time - self._origin
         self._waiting = [replace(job, submitted=job.submitted - self._origin) for job in waiting]
+        self._wanted = [job for job in self._waiting if only in {"", job.id}]
+        self._changed = [replace(job, submitted=job.submitted - self._origin) for job in changed]
         # Drawn in this order, the last job, however it is changed, leaves the run times of others.
         self._by_age = sorted(self._waiting, key=attrgetter("submitted"))
         self._running = [self._resumed(run, gpu_ids) for run, gpu_ids in where.values()]
@@ -167,11 +198,11 @@ class Futures:
 
     def draw(self) -> bool:
         """Sample one more future; return whether another one is wanted."""
-        if self._why is not None or not self._waiting:
+        if self._why is not None or not self._wanted:
             return False
         began, number = thread_time(), len(self._sampled)
         # The first one decides how far all of them are simulated.
-        left = self._budget - self.seconds if number else self._budget / (1.5 * LEAST_FUTURES)
+        left = self._budget - self.seconds if number else self._budget / (1.5 * self._least)
         try:
             starts, reached = self._future(number, _Budget(left))
         except Exception:  # noqa: BLE001 - whatever a policy raises; the cycle reports it
@@ -185,14 +216,25 @@ class Futures:
         self._sampled.append(starts)
         return len(self._sampled) < FUTURES and self.seconds < self._budget
 
+    def complete(self) -> Outlook:
+        """Sample all that are wanted, and return what they say."""
+        while self.draw():
+            pass
+        return self.outlook()
+
     def outlook(self) -> Outlook:
         """Return what the futures so far say."""
         time, ids = self._snapshot.time, [job.id for job in self._snapshot.jobs]
-        if self._why is None and self._waiting and len(self._sampled) < LEAST_FUTURES:
+        if self._only:
+            ids = [self._only, *(job.id for job in self._changed)]
+        if self._why is None and self._wanted and len(self._sampled) < self._least:
             self._why = Unsaid.TOO_FAR
         if self._why is not None:
             return Outlook(time, {}, dict.fromkeys(ids, self._why))
-        found = {job.id: _interval(job.id, self._sampled) for job in self._waiting}
+        found = {job.id: _interval(job.id, self._sampled, time) for job in self._wanted}
+        tried = self._sampled[self._least : self._least + LEAST_FUTURES]
+        if len(tried) >= self._least:
+            found |= {job.id: _interval(job.id, tried, time) for job in self._changed}
         starts = {job_id: one for job_id, one in found.items() if one.latest < inf}
         why = Unsaid.NEVER if self._reached == inf else Unsaid.TOO_FAR
         unsaid = {i: why if i in found else Unsaid.TOO_FAR for i in ids if i not in starts}
@@ -245,15 +287,21 @@ class Futures:
             counts_bypasses=False,
         )
         simulation.resume(self._waiting, self._running)
-        left = {job.id for job in self._waiting}
+        left, room = {job.id for job in self._wanted}, CapacityCache()
+        changed = self._changed if 0 <= number - self._least < LEAST_FUTURES else []
         reached = inf
         while left and (state := simulation.next_decision()) is not None:
             if state.time > self._reached:
                 reached = self._reached
                 break
-            started = simulation.apply(self._policy.decide(state)) & left
+            placements = self._policy.decide(state)
+            tried = {job.id for job in changed if self._starts(job, state, room)}
+            started = simulation.apply(placements) & left
+            if self._only in started:
+                tried = {job.id for job in changed}
+            changed = [job for job in changed if job.id not in tried]
             ended = simulation.attempts[-1].job if simulation.attempts else ""
-            starts.update(dict.fromkeys(started, (state.time + self._origin, ended)))
+            starts.update(dict.fromkeys(started | tried, (state.time + self._origin, ended)))
             left -= started | simulation.lasting_since.keys()
             if left and budget.over:
                 reached = state.time
@@ -265,6 +313,18 @@ class Futures:
         if self._longest == inf or last > self._longest:
             self._longest = last + _MORE * (last - self._now)
         return starts, reached
+
+    def _starts(self, changed: Job, state: Snapshot, room: CapacityCache) -> bool:
+        """Return whether the only job starts at a decision if it is changed."""
+        with room.of(state) as capacity:
+            if capacity.first_fit(changed) is None:
+                return False
+        place = next(n for n, job in enumerate(state.jobs) if job.id == self._only)
+        others = [*state.jobs[:place], *state.jobs[place + 1 :]]
+        lower = [n for n in range(place) if others[n].priority < changed.priority]
+        others.insert(lower[0] if lower else place, changed)
+        asked = replace(state, jobs=tuple(others))
+        return any(placed.job == changed.id for placed in self._policy.decide(asked))
 
     def _truth(self, job: Job, random: Random, done: float = 0.0) -> Application:
         work = 1.0 if job.lasting else self._past.times.draw(job, random, done)
@@ -298,18 +358,11 @@ class Futures:
         return tasks
 
 
-def expected_starts(
-    snapshot: Snapshot, policy: Policy, past: Past, *, seed: int = 0, budget: float = inf
-) -> Outlook:
-    """Return when the waiting jobs of a snapshot start; the parameters are those of `Futures`."""
-    futures = Futures(snapshot, policy, past, seed=seed, budget=budget)
-    while futures.draw():
-        pass
-    return futures.outlook()
-
-
-def _interval(job_id: str, sampled: Sequence[_Future]) -> StartInterval:
+def _interval(job_id: str, sampled: Sequence[_Future], now: float) -> StartInterval:
     """Return quantiles of the starts of a job; a future without its start counts as infinite."""
     ordered = sorted([starts.get(job_id, _NEVER)[0] for starts in sampled])
+    if len(ordered) in _DEVIATIONS and ordered[-1] < inf:
+        mean, margin = fmean(ordered), _DEVIATIONS[len(ordered)] * stdev(ordered)
+        return StartInterval(max(mean - margin, now), mean, mean + margin)
     last, tail = len(ordered) - 1, (1 - PROBABILITY) / 2
     return StartInterval(*[ordered[round(share * last)] for share in (tail, 0.5, 1 - tail)])

@@ -20,6 +20,8 @@ _RUNS = 1000
 """Ended runs that are kept."""
 _ARRIVALS = 300
 """Arrivals that are kept: those of the recent rate."""
+_LEAST_TIME = 60.0
+"""Seconds in which arrivals came at least: many are submitted at once. An assumption."""
 _ENOUGH = 5
 """Least runs that stand for others. An assumption."""
 _EXACT = 0.1
@@ -155,7 +157,7 @@ class PartitionHistory:
         if self._arrived:
             full = len(self._arrived) == self._arrived.maxlen
             since = self._arrived[0][0] if full else self._began
-            rate = len(self._arrived) / max(time - since, 1.0)
+            rate = len(self._arrived) / max(time - since, _LEAST_TIME)
         progress = {job_id: run.progress(time) for job_id, run in self._runs.items()}
         return Past(self._run_times(), progress, [job for _, job in self._arrived], rate)
 

@@ -72,16 +72,6 @@ class CUDADriver:
         """
         self._call("cuInit", ctypes.c_uint(0))
 
-    def version(self) -> int:
-        """Return the newest CUDA that the driver supports, such as 13040 for 13.4.
-
-        `cuDriverGetVersion`:
-        https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VERSION.html.
-        """
-        version = _INT()
-        self._call("cuDriverGetVersion", ctypes.byref(version))
-        return version.value
-
     def devices(self) -> dict[str, int]:
         """Return the visible GPUs: the handle of each by its UUID, such as `GPU-1b2c...`.
 

@@ -1,11 +1,9 @@
 """Finds the GPU of the server Pod and checks whether it can be shared.
 
 kubelet reports the devices of its Pods, with each strategy of the device plugin. If it reports
-none, the GPU is taken from the variable that NVIDIA's runtime or the plugin has set. Otherwise it
-is the only GPU that is visible to this container.
+none, as of NVIDIA's DRA driver, it is the only GPU that is visible to this container.
 """
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,26 +97,25 @@ def find_gpu(assigned_uuids: Iterable[str]) -> NVMLDevice:
     GPULostError
         The GPU is missing.
     """
-    visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "").split(",")
-    for uuids in (list(assigned_uuids), [uuid for uuid in visible if uuid.startswith("GPU-")]):
-        if any(uuid.startswith("MIG-") for uuid in uuids):
-            # The plugin offers MIG devices as GPUs (`mig.strategy: single`).
-            raise SetupError("MIGEnabled", _MIG)
-        if len(uuids) == 1:
-            return NVMLDevice.of(uuids[0])
-        if len(uuids) > 1:
-            raise SetupError(
-                "SeveralGPUs",
-                f"the server Pod got {len(uuids)} GPUs; it requests one: is {GPU_RESOURCE} "
-                "set to 1 in it, and is the device plugin NVIDIA's?",
-            )
+    uuids = list(assigned_uuids)
+    if any(uuid.startswith("MIG-") for uuid in uuids):
+        # The plugin offers MIG devices as GPUs (`mig.strategy: single`).
+        raise SetupError("MIGEnabled", _MIG)
+    if len(uuids) == 1:
+        return NVMLDevice.of(uuids[0])
+    if len(uuids) > 1:
+        raise SetupError(
+            "SeveralGPUs",
+            f"the server Pod got {len(uuids)} GPUs; it requests one: is {GPU_RESOURCE} set to 1 in "
+            "it, and is the device plugin NVIDIA's?",
+        )
     found = gpus()
     if len(found) == 1:
         return found[0]
     raise SetupError(
         "NoGPU" if not found else "SeveralGPUs",
-        f"NVML lists {len(found)} GPUs, and neither kubelet nor NVIDIA_VISIBLE_DEVICES says which "
-        "this Pod has: set `--kubelet-directory` of `partita run` to kubelet's --root-dir",
+        f"NVML lists {len(found)} GPUs, and kubelet does not say which this Pod has: set "
+        "`--kubelet-directory` of `partita run` to kubelet's --root-dir",
     )
 
 

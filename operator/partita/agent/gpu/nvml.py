@@ -188,9 +188,7 @@ class NVMLDevice:
         )
 
     def _sm_count(self, capability: tuple[int, int] | None) -> int:
-        attributes = maybe(pynvml.nvmlDeviceGetAttributes, self.handle)
-        if attributes is not None and attributes.multiprocessorCount:
-            return int(attributes.multiprocessorCount)
+        # NVML tells them itself of MIG devices only (NVML, `nvmlDeviceGetAttributes_v2`).
         cores = maybe(pynvml.nvmlDeviceGetNumGpuCores, self.handle)
         per_sm = _CORES_PER_SM.get(capability) if capability else None
         return cores // per_sm if cores and per_sm else 0

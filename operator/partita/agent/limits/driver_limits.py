@@ -1,8 +1,8 @@
 """Limits of the driver on one GPU: whether they work, and what limits the memory of jobs.
 
-It looks up what driver and node have, has a probe Pod show whether the container toolkit sets
-limits (`probe`), decides what limits jobs (`decision`), finds the containers that
-should have limits (`job_limits`), and repairs reservations (`dmem_reservations`).
+It has a probe Pod show whether the container toolkit sets limits (`probe`), decides what limits
+jobs (`decision`), finds the containers that should have limits (`job_limits`), and repairs
+reservations (`dmem_reservations`).
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import structlog
 
 from partita.agent.errors import NVMLError
-from partita.agent.gpu.nvml import NVMLDevice
+from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice
 from partita.agent.gpu.nvml_memory_limits import (
     MemoryLimits,
     can_limit_memory,
@@ -22,7 +22,8 @@ from partita.agent.gpu.nvml_memory_limits import (
     set_memory_limits,
 )
 from partita.agent.gpu.nvml_threads import in_thread
-from partita.agent.health import Health, HealthProblem, Source
+from partita.agent.health import Health, Source
+from partita.agent.limits.cgroups import CgroupTree
 from partita.agent.limits.decision import LimitDecision, LimitSupport, ProbeResult, decide
 from partita.agent.limits.dmem_reservations import DmemReservations
 from partita.agent.limits.job_limits import JobLimits
@@ -30,10 +31,29 @@ from partita.agent.limits.probe import LimitProbe
 from partita.agent.times import AgentTimes
 from partita.kube.client import Kube
 from partita.kube.errors import KubernetesError
-from partita.models import Condition, GPUServer
+from partita.models import GPUServer
 from partita.models.sharing import Enforcement
 
-__all__ = ["DriverLimits"]
+__all__ = ["DriverLimits", "limit_support"]
+
+
+def limit_support(device: NVMLDevice, driver: str, cgroups: Path) -> LimitSupport:
+    """Look up what the driver and the node have for limits; call it in a thread.
+
+    Parameters
+    ----------
+    driver
+        The driver's version.
+    cgroups
+        Where the node's cgroups are mounted.
+
+    Raises
+    ------
+    NVMLError
+        The driver does not answer.
+    """
+    tree, functions = CgroupTree(cgroups), can_limit_memory(device, cgroups)
+    return LimitSupport(driver, functions, tree.version, tree.has_dmem)
 
 
 class DriverLimits:
@@ -41,10 +61,10 @@ class DriverLimits:
 
     Parameters
     ----------
-    device
+    device, identity
         The GPU.
-    driver
-        The driver's version.
+    support
+        What the driver and the node have.
     namespace
         Namespace of the server Pod and of the probe Pod.
     jobs
@@ -60,7 +80,8 @@ class DriverLimits:
         *,
         kube: Kube,
         device: NVMLDevice,
-        driver: str,
+        identity: GPUIdentity,
+        support: LimitSupport,
         namespace: str,
         jobs: JobLimits,
         health: Health,
@@ -69,20 +90,18 @@ class DriverLimits:
     ) -> None:
         self._times = times
         self._device = device
-        self._driver = driver
+        self._support = support
         self._tree = jobs.tree
         self._ledger = jobs.ledger
         self._jobs = jobs
         self._health = health
         self._changed = changed
-        self._support: LimitSupport | None = None
-        self._probe = LimitProbe(kube, namespace, jobs.tree, self._shown_before())
+        self._probe = LimitProbe(kube, identity, namespace, jobs.tree, self._shown_before())
         self._reservations = DmemReservations()
         self._reservations_at = 0.0
-        self._decision: LimitDecision | None = None
         self._log = structlog.get_logger(__name__)
-        starting = HealthProblem("LimitsNotProven", "the agent looks up what the driver can limit")
-        health.set(Source.LIMITS, starting)
+        self.decision = self._decide()
+        """What limits the memory of jobs now."""
 
     async def run(self) -> NoReturn:
         """Check until cancelled."""
@@ -94,20 +113,17 @@ class DriverLimits:
             await asyncio.sleep(self._times.limits_every)
 
     async def _check(self, now: float) -> None:
-        device, server = self._device, self._ledger.server
-        if self._support is None:
-            self._support = await in_thread(self._look_up, device)
-        support = self._support
-        if server is None:
-            return
-        requested = server.spec.enforcement
+        device, server, support = self._device, self._ledger.server, self._support
         if support.missing is None:
             await self._jobs.find(now)
             self._jobs.add(await in_thread(_read, device, self._jobs.cgroups))
             await self._correct(device)
-            if requested is not Enforcement.CLIENT:
+            if server.spec.enforcement is not Enforcement.CLIENT:
                 await self._check_probe(device, server, now)
-        self._decide(requested, support)
+        before, self.decision = self.decision, self._decide()
+        if self.decision != before:
+            self._log.info("memory limits", decision=self.decision)
+            self._changed()
         since = now - self._reservations_at
         if support.dmem and since >= self._times.reservations_every:
             self._reservations_at = now
@@ -135,52 +151,26 @@ class DriverLimits:
         waiting = self._health.serves_containers
         await self._probe.check(device, server, now, waiting=waiting, required=required)
 
-    def _look_up(self, device: NVMLDevice) -> LimitSupport:
-        tree = self._tree
-        functions = can_limit_memory(device, tree.root)
-        return LimitSupport(self._driver, functions, tree.version, tree.has_dmem)
-
-    def _decide(self, requested: Enforcement, support: LimitSupport) -> None:
-        decision = decide(requested, support, self._probe.result, self._jobs.wrong)
-        if decision == self._decision:
-            return
-        self._decision = decision
+    def _decide(self) -> LimitDecision:
+        requested = self._ledger.server.spec.enforcement
+        decision = decide(requested, self._support, self._probe.result, self._jobs.wrong)
         self._health.set(Source.LIMITS, decision.problem)
-        condition = decision.condition
-        self._log.info(
-            "memory limits", enforcement=decision.enforcement, reason=condition.reason,
-            message=condition.message,
-        )  # fmt: skip
-        self._changed()
+        return decision
 
     def _shown_before(self) -> ProbeResult | None:
         """Return what an earlier agent was shown, if jobs may leave no slot for a probe Pod now."""
-        server = self._ledger.server
-        if server is None or not server.status.allocations:
+        status = self._ledger.server.status
+        if not status.allocations:
             return None
-        status = server.status
         hook = status.capabilities.limit_hook if status.capabilities is not None else None
-        if hook is None or status.driver_version != self._driver:
+        if hook is None or status.driver_version != self._support.driver:
             return None
         return ProbeResult(hook)
 
-    # The report
-
-    @property
-    def enforcement(self) -> str | None:
-        """What limits the memory of jobs now, as in the status."""
-        return self._decision.enforcement if self._decision is not None else None
-
-    def conditions(self) -> tuple[Condition, ...]:
-        """Return the condition `DriverLimits`."""
-        return (self._decision.condition,) if self._decision is not None else ()
-
     def capabilities(self) -> dict[str, Any]:
         """Return the capabilities that concern limits, as in the status."""
-        if self._support is None or self._decision is None:
-            return {}
         found: dict[str, Any] = {"memoryBackend": self._support.backend}
-        requested = self._decision.condition.reason != "NotRequested"
+        requested = self.decision.condition.reason != "NotRequested"
         if requested and self._support.missing is None:
             found["limitHook"] = self._probe.result.hook
         return found

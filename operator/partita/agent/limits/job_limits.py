@@ -52,20 +52,19 @@ class _Container:
     name: str
     expected: MemoryLimits
     found: MemoryLimits | None = None
-    reads: int = 0
     wrong_reads: int = 0
     correctable: bool = False
     """Whether a wrong limit is to be corrected before it counts as wrong."""
 
     @property
     def is_right(self) -> bool:
-        """Whether the limits were read, and are those that it should have."""
-        return self.reads > 0 and self.wrong_reads == 0
+        """Whether the limits that were read are those that it should have."""
+        return self.found == self.expected
 
     def add(self, found: MemoryLimits | None) -> bool:
         """Add what was read; return whether a wrong limit has become certain with it."""
-        self.found, self.reads = found, self.reads + 1
-        if found == self.expected:
+        self.found = found
+        if self.is_right:
             self.wrong_reads = 0
             return False
         self.wrong_reads = 1 if self.correctable else self.wrong_reads + 1

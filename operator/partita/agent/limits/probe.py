@@ -8,7 +8,7 @@ then has for the container's cgroup shows what the toolkit did. Nothing is infer
 from collections.abc import Mapping
 from typing import Any, Final
 
-from partita.agent.gpu.nvml import NVMLDevice
+from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice
 from partita.agent.gpu.nvml_memory_limits import memory_limits
 from partita.agent.gpu.nvml_threads import in_thread
 from partita.agent.limits.cgroups import CgroupTree
@@ -37,6 +37,8 @@ class LimitProbe:
 
     Parameters
     ----------
+    identity
+        The GPU.
     namespace
         Namespace of the probe Pod, which is that of the server Pod.
     tree
@@ -46,9 +48,15 @@ class LimitProbe:
     """
 
     def __init__(
-        self, kube: Kube, namespace: str, tree: CgroupTree, result: ProbeResult | None = None
+        self,
+        kube: Kube,
+        identity: GPUIdentity,
+        namespace: str,
+        tree: CgroupTree,
+        result: ProbeResult | None = None,
     ) -> None:
         self.result = result or ProbeResult("Unknown")
+        self._identity = identity
         self._kube = kube
         self._namespace = namespace
         self._tree = tree
@@ -112,9 +120,9 @@ class LimitProbe:
             return ProbeResult(
                 "Failed", f"the container of a probe Pod was not created ({failure})"
             )
-        status = server.status
-        variables = probe_variables(server.metadata.name, status.uuid, status.memory)
-        expected = limits_of(variables)
+        # The GPUServer may not say yet which GPU this is.
+        uuid, memory = self._identity.uuid, self._identity.memory
+        expected = limits_of(probe_variables(server.metadata.name, uuid, memory))
         container = started_containers(pod).get(PROBE_CONTAINER)
         cgroup = self._tree.container(pod["metadata"]["uid"], container) if container else None
         if cgroup is None or expected is None:

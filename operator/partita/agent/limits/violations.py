@@ -27,6 +27,7 @@ __all__ = [
     "EXCESS_FOR",
     "LARGEST_CONTEXT",
     "SETTLED_AFTER",
+    "SMALLEST_CONTEXT",
     "ClientLimit",
     "ContextSize",
     "Violation",
@@ -36,6 +37,9 @@ __all__ = [
 LARGEST_CONTEXT: Final = 640 << 20
 """Bytes allowed for a context before one was measured. An assumption: CUDA 12 on an H100 takes
 about 500 MiB, older GPUs less."""
+SMALLEST_CONTEXT: Final = 128 << 20
+"""Bytes allowed for a context at least. An assumption: NVML reports only a part of a context that
+is being made or freed, and one such value must not count against all later jobs."""
 SETTLED_AFTER: Final = 2.0
 """Seconds after which a process has its whole context; until then NVML reports a part of it. An
 assumption."""
@@ -86,7 +90,7 @@ class ContextSize:
         settled = (
             size for pid, size in memory.items() if size and at - self._first[pid] >= SETTLED_AFTER
         )
-        self.bytes = min([self.bytes, *settled])
+        self.bytes = max(SMALLEST_CONTEXT, min([self.bytes, *settled]))
 
 
 class ClientLimit:

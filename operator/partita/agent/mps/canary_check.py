@@ -11,19 +11,18 @@ so it runs only when nothing else has shown that MPS works:
 No further canary runs while clients come and go.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from partita.agent.mps.canary_runner import CanaryOutcome, CanaryResult
+from partita.agent.mps.canary_runner import CanaryOutcome, CanaryResult, CanaryRunner
 
 __all__ = ["CanaryCheck"]
 
 _FIRST_RETRY: Final = 2.0
 _LONGEST_RETRY: Final = 30.0
 """Seconds before another canary runs after one that was refused, doubled each time."""
-_ANSWERED_WITHIN: Final = 20.0
-"""Seconds for the MPS container to answer a request, beside those that a canary may take."""
 
 
 @dataclass(slots=True)
@@ -32,17 +31,14 @@ class CanaryCheck:
 
     Parameters
     ----------
-    request
-        Requests a canary and returns the number of the request.
-    read
-        Returns the newest canary.
+    runner
+        Runs them.
     busy
         Returns whether the control daemon executes another command. While it terminates a client,
         the server refuses new clients, so a canary could not pass.
     """
 
-    request: Callable[[], int]
-    read: Callable[[], CanaryResult | None]
+    runner: CanaryRunner
     busy: Callable[[], bool]
     required: str = "MPS has just started"
     """Why the GPU takes no jobs until a canary has passed; empty if it takes jobs."""
@@ -59,18 +55,17 @@ class CanaryCheck:
     seconds: float = 0.0
     """How long the last canary took."""
     _renew: bool = False
-    _number: int = 0
-    """Number of the request that is not answered yet; 0 for none."""
+    _task: asyncio.Future[CanaryResult] | None = None
+    """The canary that has not ended; None if none runs."""
     _again: bool = False
-    """Whether something has happened since the request, so that passing it does not suffice."""
+    """Whether something has happened since its start, so that passing it does not suffice."""
     _disturbed: bool = False
-    _requested_at: float = 0.0
     _retry_at: float = 0.0
 
     @property
     def running(self) -> bool:
-        """Whether a canary was requested and has not ended."""
-        return self._number != 0
+        """Whether a canary has not ended."""
+        return self._task is not None
 
     def require(self, why: str) -> None:
         """Require a canary that starts from now on before the GPU takes jobs."""
@@ -84,15 +79,19 @@ class CanaryCheck:
     def restarted(self) -> None:
         """Require a canary of an MPS that is about to start."""
         self.required = "MPS was restarted"
-        self._number, self._again, self._retry_at, self.hung = 0, False, 0.0, 0
+        self._again, self._retry_at, self.hung = False, 0.0, 0
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
 
-    def pid(self) -> int:
-        """Return the PID of the newest canary, which is no client of a job; 0 if there is none."""
-        result = self.read()
-        return result.pid if result is not None else 0
+    async def close(self) -> None:
+        """Kill a canary that runs, and wait for its end."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
     def step(self, now: float, *, queued: bool = False) -> CanaryOutcome | None:
-        """Request a canary if one is needed; return the outcome of one that has ended.
+        """Start a canary if one is needed; return the outcome of one that has ended.
 
         Call it while MPS is ACTIVE.
 
@@ -104,24 +103,17 @@ class CanaryCheck:
             Whether a canary would wait until the clients of another user have exited.
         """
         busy = queued or self.busy()
-        if self._number:
+        if self._task is not None:
             self._disturbed |= busy
-            result = self.read()
-            if result is not None and result.number != self._number:
-                result = None
-            if result is not None and result.outcome is not None:
-                return self._ended(result, now)
-            within = result.within if result is not None else 0.0
-            if now - self._requested_at >= _ANSWERED_WITHIN + within:
-                said = "the container mps did not run a canary"
-                return self._ended(CanaryResult(0, 0, CanaryOutcome.REFUSED, message=said), now)
+            if self._task.done():
+                return self._ended(self._task.result(), now)
         elif (self.required or self._renew) and now >= self._retry_at and not busy:
-            self._number, self._requested_at = self.request(), now
+            self._task = asyncio.ensure_future(self.runner.run())
             self._disturbed = False
         return None
 
-    def _ended(self, result: CanaryResult, now: float) -> CanaryOutcome | None:
-        self._number = 0
+    def _ended(self, result: CanaryResult, now: float) -> CanaryOutcome:
+        self._task = None
         self.checks += 1
         self.seconds, self.error = result.seconds, result.message
         outcome = result.outcome

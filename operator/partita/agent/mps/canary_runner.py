@@ -1,13 +1,9 @@
-"""Runs canary clients beside the MPS control daemon, when the agent requests one.
-
-The request is a number in `MPSConfig`, the result is a file beside it. Both survive a restart of
-either container, so a request is answered once, by whichever container is there.
-"""
+"""Runs canary clients of the MPS control daemon in processes of their own."""
 
 import asyncio
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,10 +12,16 @@ from typing import Final
 
 import structlog
 
-from partita.agent.shared_file import SharedFile
+from partita.agent.mps.namespaces import CANARY, namespace_directory
+from partita.agent.mps.report import MPSReport
 
 __all__ = ["CanaryOutcome", "CanaryResult", "CanaryRunner"]
 
+_SLOWER: Final = 3.0
+"""How much longer than the start of its server a canary may take. Both initialise CUDA, which takes
+0.5 s, but 6.6 s with confidential computing and no persistence daemon
+(https://github.com/NVIDIA/nvtrust/issues/113). That a canary is three times as slow at most, on a
+GPU that jobs use, is an assumption."""
 _KILLED_WITHIN: Final = 2.0
 """Seconds for a killed canary to exit. One that hangs in the driver may not exit before MPS does;
 it is left behind."""
@@ -39,97 +41,91 @@ class CanaryOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CanaryResult(SharedFile):
-    """The newest canary."""
+class CanaryResult:
+    """What a canary has shown, and how long it took."""
 
-    number: int
-    """Number of the request."""
-    pid: int
-    """The canary's PID."""
-    outcome: CanaryOutcome | None = None
-    """What it has shown; None while it runs."""
-    seconds: float = 0.0
-    """How long it took."""
+    outcome: CanaryOutcome
+    seconds: float
     message: str = ""
     """Its error."""
-    within: float = 0.0
-    """Seconds in which it must end."""
 
 
 class CanaryRunner:
-    """Runs one canary at a time.
+    """Runs the canaries of one GPU.
 
     Parameters
     ----------
-    path
-        The file for the results.
+    uuid
+        The GPU.
+    pipes
+        CUDA_MPS_PIPE_DIRECTORY of the control daemon.
+    report
+        Returns what the MPS container has started.
     within
-        Seconds in which a canary must end.
+        Seconds in which a canary must end, unless the server needed long to start.
     """
 
-    def __init__(self, path: Path, within: float) -> None:
-        self._path = path
+    def __init__(
+        self, uuid: str, pipes: Path, report: Callable[[], MPSReport | None], within: float
+    ) -> None:
+        self._uuid = uuid
+        self._pipes = pipes
+        self._report = report
         self._within = within
-        self._task: asyncio.Task[None] | None = None
+        self.pid = 0
+        """PID of the newest canary; 0 before the first one."""
         self._log = structlog.get_logger(__name__)
 
-    def request(self, number: int, uuid: str, environment: Mapping[str, str]) -> None:
-        """Run a canary unless this request was answered, or a canary runs.
-
-        Parameters
-        ----------
-        number
-            Number of the request; 0 for none.
-        uuid
-            The GPU.
-        environment
-            Variables that make the canary a client of the MPS control daemon.
-        """
-        if number == 0 or (self._task is not None and not self._task.done()):
-            return
-        last = CanaryResult.read(self._path)
-        if last is None or last.number != number or last.outcome is None:
-            self._task = asyncio.create_task(self._run(number, uuid, environment))
-
-    async def close(self) -> None:
-        """Kill a canary that runs; its request stays unanswered."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
-
-    async def _run(self, number: int, uuid: str, environment: Mapping[str, str]) -> None:
+    async def run(self) -> CanaryResult:
+        """Run a canary; it is killed if it hangs, or if this is cancelled."""
         loop = asyncio.get_running_loop()
-        start = loop.time()
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "partita.agent.mps.canary", uuid),
-            env={**os.environ, **environment, "CUDA_VISIBLE_DEVICES": uuid},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-        )
+        began, report = loop.time(), self._report()
+        within = max(self._within, _SLOWER * report.started_in) if report else self._within
         try:
-            CanaryResult(number, process.pid, within=self._within).write(self._path)
-            outcome, message = await self._ended(process)
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", "partita.agent.mps.canary", self._uuid),
+                env={**os.environ, **self._environment(report)},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            return CanaryResult(CanaryOutcome.REFUSED, 0.0, f"it did not start: {error}")
+        self.pid = process.pid
+        try:
+            outcome, message = await _ended(process, within)
         finally:
             await _kill(process)
-        took = loop.time() - start
-        result = CanaryResult(number, process.pid, outcome, took, message, self._within)
+        result = CanaryResult(outcome, loop.time() - began, message)
         self._log.info("canary", outcome=outcome, seconds=result.seconds, error=message)
-        result.write(self._path)
+        return result
 
-    async def _ended(self, process: asyncio.subprocess.Process) -> tuple[CanaryOutcome, str]:
-        try:
-            async with asyncio.timeout(self._within):
-                _, said = await process.communicate()
-        except TimeoutError:
-            return CanaryOutcome.HUNG, f"CUDA did not return within {self._within:.3g} s"
-        if process.returncode == 0:
-            return CanaryOutcome.PASSED, ""
-        lines = said.decode(errors="replace").strip().splitlines()
-        error = lines[-1] if lines else f"exit code {process.returncode}"
-        return CanaryOutcome.REFUSED, error[:_MESSAGE]
+    def _environment(self, report: MPSReport | None) -> dict[str, str]:
+        """Return the variables that make a canary a client.
+
+        With static SM partitions a client must choose one; clients may share a partition.
+        """
+        pipes = self._pipes
+        if report is not None and report.protocol == 3:
+            pipes = namespace_directory(pipes, CANARY)
+        environment = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes), "CUDA_VISIBLE_DEVICES": self._uuid}
+        if report is not None and report.sm_partitions:
+            environment["CUDA_MPS_SM_PARTITION"] = report.sm_partitions[0]
+        return environment
+
+
+async def _ended(process: asyncio.subprocess.Process, within: float) -> tuple[CanaryOutcome, str]:
+    try:
+        async with asyncio.timeout(within):
+            _, said = await process.communicate()
+    except TimeoutError:
+        return CanaryOutcome.HUNG, f"CUDA did not return within {within:.3g} s"
+    if process.returncode == 0:
+        return CanaryOutcome.PASSED, ""
+    lines = said.decode(errors="replace").strip().splitlines()
+    error = lines[-1] if lines else f"exit code {process.returncode}"
+    return CanaryOutcome.REFUSED, error[:_MESSAGE]
 
 
 async def _kill(process: asyncio.subprocess.Process) -> None:

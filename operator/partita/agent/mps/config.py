@@ -23,9 +23,6 @@ class MPSConfig(SharedFile):
     """Newest protocol that the daemon may have: 2 or 3."""
     static_sm: bool = False
     """Whether each slot gets static SM partitions."""
-    canaries: int = 0
-    """Number of canary clients that the agent has requested; an increase runs one
-    (`partita.agent.mps.canary_runner`)."""
 
     def is_other_daemon(self, old: "MPSConfig") -> bool:
         """Return whether it requires another daemon than an older configuration, or none."""

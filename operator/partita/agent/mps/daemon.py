@@ -11,9 +11,8 @@ option, they do; the agent reports it.
 What the daemon and its server print goes to the container's output. A file keeps the lines that
 report a fault for the agent (`partita.agent.mps.logs`).
 
-It runs a canary client when the agent requests one (`CanaryRunner`). It restarts the daemon when
-the daemon exits or the agent requests it. It stops the daemon when the agent releases the GPU, but
-not when the agent exits: clients run on without an agent.
+It restarts the daemon when the daemon exits or the agent requests it. It stops the daemon when the
+agent releases the GPU, but not when the agent exits: clients run on without an agent.
 """
 
 import asyncio
@@ -38,11 +37,9 @@ from partita.agent.errors import (
 from partita.agent.file_lock import FileLock
 from partita.agent.gpu.nvml import close_library, open_library
 from partita.agent.gpu.nvml_threads import in_thread
-from partita.agent.mps.canary_runner import CanaryRunner
 from partita.agent.mps.config import MPSConfig
 from partita.agent.mps.control import CONTROL, MPSControl, ServerState
 from partita.agent.mps.logs import copy_output
-from partita.agent.mps.namespaces import CANARY, namespace_directory
 from partita.agent.mps.protocol import (
     REFUSED,
     control_client,
@@ -60,11 +57,6 @@ _LABEL: Final = "security.selinux"
 """Extended attribute with the SELinux label of a file (xattr(7))."""
 _LONGEST_PAUSE: Final = 30.0
 """Seconds before a daemon that failed to start is started again, doubled each time."""
-_CANARY_SLOWER: Final = 3.0
-"""How much longer than the start of a server a canary may take. Both initialise CUDA, which takes
-0.5 s, but 6.6 s with confidential computing and no persistence daemon
-(https://github.com/NVIDIA/nvtrust/issues/113). That a canary is three times as slow at most, on a
-GPU that jobs use, is an assumption."""
 
 log = structlog.get_logger(__name__)
 
@@ -91,8 +83,6 @@ class MPSDaemon:
         self._pause = self._times.mps_first_pause
         self._protocol = 2
         self._output: asyncio.Task[None] | None = None
-        self._slowest_start = 0.0
-        """Seconds that the slowest start of a server took."""
         self._no_protocol_3 = ""
         """Why protocol 3 does not work; empty if it works, or was not tried."""
 
@@ -132,14 +122,11 @@ class MPSDaemon:
     async def _configured(self) -> MPSConfig | None:
         """Wait for the configuration of a running agent; return None if stopped."""
         lock = FileLock(self._paths.agent_lock)
-        logged = False
+        self._log.info("waiting for the agent")
         while not self._stop.is_set():
             config = MPSConfig.read(self._paths.mps_config)
             if config is not None and config.uuid and config.agent == lock.holder():
                 return config
-            if not logged:
-                logged = True
-                self._log.info("waiting for the agent")
             await self._rest(self._times.mps_poll)
         return None
 
@@ -154,21 +141,14 @@ class MPSDaemon:
         report.write(self._paths.mps_report)
         self._pause = self._times.mps_first_pause
         self._log.info("MPS runs", gpu=uuid, report=report)
-        exited = asyncio.ensure_future(process.wait())
-        within = max(self._times.canary_within, _CANARY_SLOWER * self._slowest_start)
-        canary = CanaryRunner(self._paths.canary_result, within)
-        as_client = self._canary_environment(pipes, report.sm_partitions)
-        try:
-            while not exited.done() and not self._stop.is_set():
-                now = MPSConfig.read(self._paths.mps_config) or config
-                if now.is_other_daemon(config):
-                    self._log.info("stopping MPS", why="the agent requests it")
-                    return
-                canary.request(now.canaries, uuid, as_client)
-                await asyncio.wait({exited}, timeout=self._times.mps_poll)
-        finally:
-            exited.cancel()
-            await canary.close()
+        while process.returncode is None and not self._stop.is_set():
+            now = MPSConfig.read(self._paths.mps_config) or config
+            if now.is_other_daemon(config):
+                self._log.info("stopping MPS", why="the agent requests it")
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._times.mps_poll):
+                    await process.wait()
         if process.returncode is not None:
             self._log.warning("MPS has exited", code=process.returncode)
 
@@ -206,8 +186,7 @@ class MPSDaemon:
             else:
                 break
         took = asyncio.get_running_loop().time() - began
-        self._slowest_start = max(self._slowest_start, took)
-        return process, replace(report, sm_partitions=partitions)
+        return process, replace(report, sm_partitions=partitions, started_in=took)
 
     async def _active(
         self, process: asyncio.subprocess.Process, control: MPSControl, config: MPSConfig
@@ -292,15 +271,6 @@ class MPSDaemon:
     def _control(self, pipes: Path, deadline: float | None = None) -> MPSControl:
         deadline = self._times.mps_answers_within if deadline is None else deadline
         return control_client(self._protocol, pipes, asyncio.Lock(), deadline)
-
-    def _canary_environment(self, pipes: Path, partitions: tuple[str, ...]) -> dict[str, str]:
-        """Return the variables that make a canary a client.
-
-        With static SM partitions a client must choose one; clients may share a partition.
-        """
-        directory = namespace_directory(pipes, CANARY) if self._protocol == 3 else pipes
-        partition = {"CUDA_MPS_SM_PARTITION": partitions[0]} if partitions else {}
-        return {"CUDA_MPS_PIPE_DIRECTORY": str(directory), **partition}
 
     async def _rest(self, seconds: float) -> None:
         with suppress(TimeoutError):

@@ -234,7 +234,7 @@ class MPSHealth:
     def _count(self, pids: Sequence[int]) -> None:
         """Count the clients of jobs, and renew the canary if one may have harmed MPS unseen."""
         had_clients = bool(self.clients)
-        self.clients = frozenset(pids) - {self.canary.pid()}
+        self.clients = frozenset(pids) - {self.canary.runner.pid}
         has_left = self.exits.has_left() or had_clients
         if self.exits.has_ended_unseen() or (has_left and not self.clients):
             self.canary.renew()
@@ -321,7 +321,8 @@ class MPSHealth:
         if self.clients and self.state == "Ready":
             self._fault("MPSExited", f"the MPS control daemon has exited: {message}")
         elif not self.health.has(Source.MPS):
-            self._starting("MPSStarting", f"the MPS control daemon does not run: {message}")
+            said = f"the MPS control daemon has not started its server yet: {message}"
+            self._starting("MPSStarting", said)
         self.clients = frozenset()
         self._server = self._replaced = 0
         self._unclean_at = None

@@ -23,3 +23,5 @@ class MPSReport(SharedFile):
     """CUDA_MPS_SM_PARTITION of each slot; empty without static SM partitions."""
     no_sm_partitions: str = ""
     """Why the SMs could not be partitioned; empty if they were, or need not be."""
+    started_in: float = 0.0
+    """Seconds that it and its server took to start."""

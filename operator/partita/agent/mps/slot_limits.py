@@ -83,9 +83,10 @@ class SlotLimits:
             A client is still attached, or the control daemon does not answer.
         """
         control = self._control()
-        if control is not None and self._applied.get(slot) != owner.limits:
+        if control is not None:
             async with self._lock:
-                await self._apply(control, slot, owner.limits)
+                if self._applied.get(slot) != owner.limits:
+                    await self._apply(control, slot, owner.limits)
 
     async def _apply(self, control: MPSControlV3, slot: int, limits: NamespaceLimits) -> None:
         await control.limit(slot_namespace(slot), limits)
@@ -121,9 +122,12 @@ class SlotLimits:
             self._daemon = daemon
             self._applied.clear()
         limits = await control.limits()
+        namespaces = [slot_namespace(slot) for slot in range(self._count)]
+        if not limits.keys() >= {_DEFAULT, *namespaces}:
+            return  # A daemon that starts adds them one after the other.
         complete = True
-        for slot in range(self._count):
-            is_open = limits.get(slot_namespace(slot)) != limits.get(_DEFAULT)
+        for slot, namespace in enumerate(namespaces):
+            is_open = limits[namespace] != limits[_DEFAULT]
             owner = owners.get(slot)
             complete &= await self._reconcile_slot(control, slot, owner, is_open=is_open)
         self._settled = state if complete else None

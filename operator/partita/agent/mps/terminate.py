@@ -3,15 +3,11 @@
 import os
 import signal
 from collections.abc import Callable
-from typing import Final
 
 from partita.agent.errors import MPSError
 from partita.agent.mps.control import MPSControl
 
-__all__ = ["TERMINATE_DEADLINE", "send_signal", "terminate"]
-
-TERMINATE_DEADLINE: Final = 1.5
-"""Seconds for `terminate_client`, so that a process is stopped within 2 s of its violation."""
+__all__ = ["send_signal", "terminate"]
 
 
 async def terminate(pid: int, is_same: Callable[[], bool], mps: MPSControl | None) -> str:

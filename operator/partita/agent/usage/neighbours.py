@@ -33,6 +33,8 @@ class NeighbourTimes(Generic[Job]):
 
     def add(self, seconds: float, present: Mapping[Job, str]) -> None:
         """Add a time in which these jobs used the GPU, each with its application."""
+        if seconds <= 0:
+            return  # the clock was set back
         applications = tuple(sorted(present.values()))
         for job, own in present.items():
             at = applications.index(own)

@@ -30,12 +30,6 @@ _RUN_DIRECTORY = setting(
     help="How jobs share the GPU.",
 )
 @setting(
-    "--max-jobs",
-    type=click.IntRange(1, 128),
-    default=16,
-    help="Most jobs on the GPU at the same time.",
-)
-@setting(
     "--device-injection",
     "injection",
     type=click.Choice(["Auto", "CDI", "RuntimeClass"]),
@@ -43,7 +37,6 @@ _RUN_DIRECTORY = setting(
     help="How the GPU's device files reach the jobs.",
 )
 @setting("--node", default="", help="This node's name.")
-@setting("--pod", default="", help="The server Pod's name.")
 @setting("--namespace", default="partita-system", help="The server Pod's namespace.")
 @setting(
     "--metrics-port",
@@ -66,7 +59,6 @@ def command(
     kubeconfig: str | None,
     server: str | None,
     mode: str,
-    pod: str,
     kubelet_directory: Path,
     run_directory: Path,
     verbose: bool,
@@ -105,7 +97,6 @@ def command(
     agent = AgentSettings(
         server=server,
         mode=SharingMode(mode),
-        pod=pod or server,
         paths=Paths(server, run_directory),
         driver_sockets=DriverSockets(kubelet_directory),
         **settings,

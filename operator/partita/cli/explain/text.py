@@ -75,9 +75,9 @@ def _explanation(found: Explanation) -> list[RenderableType]:
     parts += _framework_tables(found.frameworks, found.named_frameworks)
     if found.policies:
         add(_heading(view, job), policy_table(found.policies, view.why))
-    if job is not None and job.status.attempts:
+    if found.attempts:
         peak = view.place.peak if view.place is not None else None
-        add("Attempts", attempts_table(job.status.attempts, peak))
+        add("Attempts", attempts_table(found.attempts, peak))
     return parts
 
 

@@ -78,6 +78,8 @@ def show_starts(
         )
         for sooner in one.sooner:
             terminal.data(f"  {_said(sooner.start)} with {sooner.change}")
+        for change in one.unreached:
+            terminal.data(f"  its start was not reached in the simulated time with {change}")
 
 
 async def _planned(
@@ -88,7 +90,7 @@ async def _planned(
     from partita.cli.cluster_state import read_visible, state_of
     from partita.cli.connection import open_cluster
     from partita.cli.explain.planned import requests_in
-    from partita.console.expected_start import PlannedStart, StartPlanner
+    from partita.console.expected_start import StartPlanner
     from partita.kube.connect import current_namespace
 
     here = namespace or current_namespace(*cluster)
@@ -100,14 +102,11 @@ async def _planned(
             "`partita explain` shows when it is expected to start"
         )
     state = state_of(lists)
-    planner, found = StartPlanner(state, datetime.now(UTC)), []
-    for item, asked in requests_in(name, content, state):
-        request = replace(asked, namespace=item.namespace or here)
-        start, after = await planner.start(request)
-        sooner = await planner.sooner(request, start)
-        where = (item.kind, request.namespace, item.name, request.partition)
-        found.append(PlannedStart(*where, start, after, sooner))
-    return found
+    planner = StartPlanner(state, datetime.now(UTC))
+    return [
+        await planner.plan(item.kind, item.name, replace(asked, namespace=item.namespace or here))
+        for item, asked in requests_in(name, content, state)
+    ]
 
 
 def _said(start: "EstimatedStart") -> str:

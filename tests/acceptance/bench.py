@@ -56,7 +56,9 @@ class Bench:
     seconds: float = 2.0
     """How long programs run to be measured."""
     neighbour_seconds: float = 6.0
-    """How long a program computes beside one that is refused or has a fault, from before that on."""
+    """How long a program computes beside one that is refused, killed or faulty, from before on."""
+    longest_gap: float = 1.0
+    """Seconds for which a refused client may hold up its neighbour. An assumption."""
     mps_starts_within: float = 60.0
     canary_within: float = CANARY_WITHIN
     terminated_within: float = TERMINATED_WITHIN

@@ -49,7 +49,6 @@ class Program:
         return {
             "pid": os.getpid(),
             "uuid": self.uuid,
-            "cuda": self.driver.version(),
             "sms": self.driver.multiprocessors(self.device),
             "total": memory.total // MIB,
             "available": memory.free // MIB,

@@ -12,6 +12,7 @@ import pytest
 from acceptance.bench import Bench
 from gpu.fake import MIB, FakeGPUs, fake_gpu_build, fake_gpus
 from partita.agent.gpu.nvml import close_library, gpus, open_library
+from support.polling import TIMEOUT
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,7 +37,7 @@ def bench(
     fake_gpus.start_driver()
     open_library()
     gpu = gpus()[0]
-    folder = fake_gpus.folder / "acceptance"
-    folder.mkdir()
-    yield Bench(gpu, gpu.identity(), folder, worker=worker, seconds=0.05, neighbour_seconds=0.5)
+    (folder := fake_gpus.folder / "acceptance").mkdir()
+    times = {"seconds": 0.05, "neighbour_seconds": 0.5, "longest_gap": TIMEOUT}
+    yield Bench(gpu, gpu.identity(), folder, worker=worker, **times)
     close_library()

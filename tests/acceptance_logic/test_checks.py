@@ -34,7 +34,7 @@ def test_a_limit_that_refuses_nothing_is_found(
 def test_a_server_that_does_not_start_is_told_with_what_was_said(
     bench: Bench, fake_gpus: FakeGPUs
 ) -> None:
-    bench.mps_starts_within = 2.0
+    bench.mps_starts_within = 10.0
     fake_gpus.mps(refuse_server=1)
     result = run_check(LIFECYCLE, bench)
     assert result.outcome is Outcome.FAILED

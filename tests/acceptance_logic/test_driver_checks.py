@@ -22,13 +22,6 @@ KILL_V2, TERMINATE_V2, _, TERMINATE_V3 = KILLS
 _, PARTITIONS, SM_FAULT_V3, PARTITIONS_V3 = SM_FAULTS
 
 
-@pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fake GPU needs no seconds to show what it does."""
-    for name, value in (("_KERNEL", 0.5), ("_NEIGHBOUR", 0.5)):
-        monkeypatch.setattr(f"acceptance.checks.kills.{name}", value)
-
-
 def new_driver(bench: Bench, gpus: FakeGPUs) -> None:
     gpus.install_driver("615.71.09", cuda=13040)
     bench.driver, bench.cuda = "615.71.09", 13040

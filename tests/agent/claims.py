@@ -130,8 +130,8 @@ class Claim:
         folder.mkdir(parents=True, exist_ok=True)
         pod = self.pod["metadata"]["uid"]
         (folder / "cgroup").write_text(f"0::/kubepods/besteffort/pod{pod}/main\n")
-        (folder / "status").unlink(missing_ok=True)  # of another process that had the PID
-        (folder / "status").symlink_to(f"/proc/{program.pid}/status")
+        (folder / "status.new").symlink_to(f"/proc/{program.pid}/status")
+        (folder / "status.new").replace(folder / "status")  # or of another that had the PID
 
     def run(self, *steps: str, **more: str) -> subprocess.Popen[str]:
         """Start a CUDA program in the Pod."""

@@ -121,7 +121,7 @@ async def limited_job(
     wrong
         Variables that the runtime sees instead of those of the claim.
     """
-    entry = {"memoryLimit": f"{limit - CONTEXT}Mi"} if limit else {}
+    entry = {"memoryLimit": f"{limit - CONTEXT}Mi", "clients": 2} if limit else {}
     job = await prepare_claim(node, name, memory - CONTEXT, job=True, entry=entry)
     return LimitedJob(job, await start_container(node, job.pod, **(wrong or job.environment)))
 

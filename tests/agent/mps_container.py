@@ -48,7 +48,7 @@ class MPSDaemonRun:
 
     @property
     def control(self) -> MPSControl:
-        return control_client(self.protocol, self.pipes, asyncio.Lock())
+        return control_client(self.protocol, self.pipes, asyncio.Lock(), TIMEOUT)
 
     def start(self) -> None:
         self.task = asyncio.create_task(MPSDaemon(self.paths, self.stop, self.times).run())

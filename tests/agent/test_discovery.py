@@ -27,28 +27,22 @@ async def kubelet() -> AsyncIterator[Kubelet]:
 
 
 async def test_kubelet_says_which_gpu_the_pod_got(
-    kubelet: Kubelet, fake_gpus: FakeGPUs, gpu: NVMLDevice, monkeypatch: pytest.MonkeyPatch
+    kubelet: Kubelet, fake_gpus: FakeGPUs, gpu: NVMLDevice
 ):
     fake_gpus.add(1)
     kubelet.gives("somebody", uuid_of(0))
     kubelet.gives("gpus-1", f"{uuid_of(1)}::4")
     told = await assigned("gpus-1", "partita-system", kubelet.pod_resources)
     assert told == AssignedGPU((uuid_of(1),))
-    # kubelet's word counts more than the environment's.
-    monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", uuid_of(0))
     assert find_gpu(told.uuids).uuid() == uuid_of(1)
     assert await assigned("gpus-1", "elsewhere", kubelet.pod_resources) == AssignedGPU()
     nothing = kubelet.folder / "nothing"
     assert await assigned("gpus-1", "partita-system", nothing) == AssignedGPU()
-    assert find_gpu([]).uuid() == uuid_of(0)
     with pytest.raises(SetupError, match="MIG mode"):
         find_gpu(["MIG-30d00c09-8a98-59b8-8c1a-1d64b4ec3ad2"])
 
 
-async def test_without_a_report_the_only_visible_gpu_is_used(
-    fake_gpus: FakeGPUs, gpu: NVMLDevice, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", "all")
+async def test_without_a_report_the_only_visible_gpu_is_used(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     assert find_gpu([]).uuid() == uuid_of(0)
     fake_gpus.add(1)
     with pytest.raises(SetupError, match="--kubelet-directory") as raised:

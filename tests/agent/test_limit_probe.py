@@ -7,18 +7,20 @@ from typing import Any, cast
 
 import pytest
 
-from partita.agent.gpu.nvml import NVMLDevice
+from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice
 from partita.agent.limits.cgroups import CgroupTree
 from partita.agent.limits.decision import ProbeResult
 from partita.agent.limits.probe import DEADLINE, RETRY_AFTER, LimitProbe
 from partita.kube.client import Kube
 from partita.kube.errors import NotFoundError
 from partita.models import GPUServer
+from partita.models.quantities import MEBI
 
 SERVER = GPUServer.parse(
     {"metadata": {"name": "gpus-0", "uid": "uid-0"}, "spec": {"partition": "gpus"}}
 )
 GPU = cast("NVMLDevice", None)
+IDENTITY = GPUIdentity("GPU-0", "", "", 40000 * MEBI, 0, 0, None, mig=False, vgpu=False, driver="")
 
 
 class Pods:
@@ -41,26 +43,20 @@ def pods() -> Pods:
 
 
 def probe(pods: Pods, folder: Path, result: ProbeResult | None = None) -> LimitProbe:
-    return LimitProbe(cast("Kube", pods), "partita-system", CgroupTree(folder), result)
+    tree = CgroupTree(folder)
+    return LimitProbe(cast("Kube", pods), IDENTITY, "partita-system", tree, result)
 
 
-async def test_a_probe_that_is_never_seen_counts_as_failed(pods: Pods, tmp_path: Path):
-    made = probe(pods, tmp_path)
-    await made.check(GPU, SERVER, 0.0, waiting=True, required=False)
-    await made.check(GPU, SERVER, DEADLINE - 1, waiting=True, required=False)
-    assert made.result.hook == "Unknown"
-    await made.check(GPU, SERVER, DEADLINE, waiting=True, required=False)
-    assert made.result.hook == "Failed"
-    assert "gpus-0-probe" in made.result.detail
-
-
-async def test_the_time_in_which_the_gpu_takes_no_containers_does_not_count(
+async def test_a_probe_that_is_not_seen_while_the_gpu_takes_containers_counts_as_failed(
     pods: Pods, tmp_path: Path
 ):
     made = probe(pods, tmp_path)
-    await made.check(GPU, SERVER, 0.0, waiting=False, required=False)
-    await made.check(GPU, SERVER, 10 * DEADLINE, waiting=False, required=False)
-    assert made.result.hook == "Unknown"
+    for at, waiting in ((0, False), (DEADLINE, False), (DEADLINE + 1, True), (2 * DEADLINE, True)):
+        await made.check(GPU, SERVER, at, waiting=waiting, required=False)
+        assert made.result.hook == "Unknown"
+    await made.check(GPU, SERVER, 2 * DEADLINE + 1, waiting=True, required=False)
+    assert made.result.hook == "Failed"
+    assert "gpus-0-probe" in made.result.detail
 
 
 @pytest.mark.parametrize(("required", "again"), [(True, "Unknown"), (False, "NotApplied")])
@@ -88,6 +84,10 @@ async def test_a_pod_of_somebody_else_shows_nothing(pods: Pods, tmp_path: Path):
     await made.check(GPU, SERVER, 0.0, waiting=True, required=False)
     assert made.result.hook == "Unknown"
     owner["uid"] = "uid-0"
+    pods.pod["status"] = {}
+    await made.check(GPU, SERVER, 0.5, waiting=True, required=False)
+    assert made.result.hook == "Unknown"  # although the GPUServer does not name its GPU yet
+    pods.pod["status"] = status
     await made.check(GPU, SERVER, 1.0, waiting=True, required=False)
     assert made.result.hook == "Failed"
     assert "exit status 1" in made.result.detail

@@ -11,6 +11,7 @@ from partita.agent.limits.job_limits import LimitedUse
 from partita.agent.limits.violations import (
     LARGEST_CONTEXT,
     SETTLED_AFTER,
+    SMALLEST_CONTEXT,
     ContextSize,
     memory_violations,
 )
@@ -75,6 +76,8 @@ def test_the_context_is_the_smallest_memory_of_a_settled_process():
     assert contexts.bytes == 300 * MIB
     contexts.add(SETTLED_AFTER + 1, {1: 5000 * MIB})
     assert contexts.bytes == 300 * MIB
+    contexts.add(SETTLED_AFTER + 2, {1: 5 * MIB})  # it is being freed
+    assert contexts.bytes == SMALLEST_CONTEXT
 
 
 def test_a_process_with_nothing_yet_tells_nothing_of_contexts():

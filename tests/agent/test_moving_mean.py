@@ -21,11 +21,8 @@ def test_nothing_measured_has_no_mean():
     assert mean.value is None
 
 
-def test_in_the_first_seconds_it_is_the_mean_of_them():
+def test_it_is_the_mean_of_the_first_seconds_and_later_mostly_of_the_last_minute():
     assert mean_of((2, 0.0), (2, 100.0)) == pytest.approx(50, abs=4)
-
-
-def test_the_last_minute_counts_most():
     assert mean_of((3600, 0.0), (60, 100.0)) == pytest.approx(86, abs=1)
 
 

@@ -13,7 +13,7 @@ import pytest
 from agent.mps_container import UUID, MPSDaemonRun
 from partita.agent.errors import DeviceAccessLostError, SetupError
 from partita.agent.file_lock import FileLock
-from partita.agent.mps.canary_runner import CanaryOutcome, CanaryResult
+from partita.agent.mps.canary_runner import CanaryOutcome, CanaryRunner
 from partita.agent.mps.config import MPSConfig
 from partita.agent.mps.daemon import clear_directory
 from partita.agent.mps.logs import mps_logs
@@ -26,12 +26,6 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):  # it may exit between open and read
         return False
-
-
-def ended_canary(path: Path) -> CanaryResult | None:
-    """The newest canary, once it has ended."""
-    result = CanaryResult.read(path)
-    return result if result is not None and result.outcome is not None else None
 
 
 async def test_only_the_configuration_of_the_agent_that_runs_counts(mps: MPSDaemonRun):
@@ -87,10 +81,10 @@ async def test_what_the_daemon_prints_is_shown_and_its_fatal_lines_are_kept(
 async def test_a_canary_may_be_as_slow_as_the_start_of_the_server(mps: MPSDaemonRun, driver: str):
     """cuInit takes 6.6 s with confidential computing (nvtrust#113); here 0.7 s, for 0.1 s."""
     mps.gpus.install_driver(driver)
-    mps.times = replace(mps.times, canary_within=0.1)
     mps.gpus.add(0, cuinit=700)
-    mps.serve(canaries=1)
-    result = await until(lambda: ended_canary(mps.paths.canary_result))
+    await mps.up()
+    report = await mps.report()
+    result = await CanaryRunner(UUID, mps.pipes, lambda: report, 0.1).run()
     assert result.outcome is CanaryOutcome.PASSED
     assert result.seconds > 0.7
 

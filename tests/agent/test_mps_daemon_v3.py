@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from pathlib import Path
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -20,10 +21,12 @@ from partita.agent.mps.namespaces import (
     slot_namespace,
 )
 from partita.agent.mps.report import MPSReport
+from partita.agent.mps.slot_limits import SlotLimits, SlotOwner
 from support.polling import TIMEOUT, until
 
 SLOT = slot_namespace(0)
 LIMITS = NamespaceLimits(memory=100, threads=25)
+OWNER = SlotOwner(("default", "serve"), LIMITS)
 
 
 async def start(mps: MPSDaemonRun, driver: str, **config: object) -> MPSReport:
@@ -36,7 +39,7 @@ async def start(mps: MPSDaemonRun, driver: str, **config: object) -> MPSReport:
 
 
 def control(mps: MPSDaemonRun) -> MPSControlV3:
-    return MPSControlV3(str(mps.pipes), asyncio.Lock())
+    return MPSControlV3(str(mps.pipes), asyncio.Lock(), TIMEOUT)
 
 
 def run(mps: MPSDaemonRun, namespace: str, *steps: str) -> subprocess.Popen[str]:
@@ -130,6 +133,40 @@ async def test_a_restart_closes_all_namespaces_and_keeps_their_directories(mps: 
     assert limits[SLOT] == limits["default"]
     # A container has mounted it, not its name.
     assert directory.stat().st_ino == inode
+
+
+def slot_limits(daemon: Mock, owners: Mock) -> SlotLimits:
+    ledger = Mock(allocations={OWNER.key})
+    return SlotLimits(ledger=ledger, control=lambda: daemon, count=1, owners=owners)
+
+
+async def test_a_slot_that_a_starting_daemon_does_not_list_yet_is_opened_later():
+    lists = [{"default": ("1M", "1")}, dict.fromkeys(("default", SLOT), ("1M", "1"))]
+    daemon = Mock(limits=AsyncMock(side_effect=lists), limit=AsyncMock())
+    slots = slot_limits(daemon, Mock(return_value={0: OWNER}))
+    await slots.reconcile(1)
+    await slots.reconcile(1)
+    daemon.limit.assert_awaited_once_with(SLOT, LIMITS)
+
+
+async def test_a_slot_is_open_for_a_claim_that_gets_it_while_a_check_closes_it():
+    listed = asyncio.Event()
+
+    async def limits() -> dict[str, tuple[str, str]]:
+        await listed.wait()
+        return {"default": ("1M", "1"), SLOT: ("100M", "25")}
+
+    daemon, owners = Mock(limits=limits, limit=AsyncMock()), Mock(return_value={0: OWNER})
+    slots = slot_limits(daemon, owners)
+    listed.set()
+    await slots.reconcile(1)
+    listed.clear()
+    owners.return_value = {}
+    work = [asyncio.create_task(slots.reconcile(1)), asyncio.create_task(slots.open(0, OWNER))]
+    await asyncio.sleep(0)
+    listed.set()
+    await asyncio.gather(*work)
+    daemon.limit.assert_awaited_with(SLOT, LIMITS)
 
 
 @pytest.mark.parametrize(("driver", "protocol"), [("610.10", 2), ("615.71.09", 3)])

@@ -22,6 +22,7 @@ def run(duration: float, beside) -> ApplicationProfileSpec:
 def test_the_time_beside_each_group_is_counted():
     times: NeighbourTimes[str] = NeighbourTimes()
     times.add(1.0, {"x": A})
+    times.add(-9.0, {"x": A, "y": B})  # the clock was set back
     times.add(2.0, {"x": A, "y": B})
     times.add(4.0, {"x": A, "y": B, "z": A})
     assert times.pop("x") == {(): 1.0, (B,): 2.0, tuple(sorted((A, B))): 4.0}

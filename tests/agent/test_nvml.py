@@ -52,9 +52,8 @@ def test_what_a_gpu_cannot_tell_is_left_out_and_not_made_up(fake_gpus: FakeGPUs,
         0,
         cores=6912,
         unsupported="nvmlDeviceGetArchitecture nvmlDeviceGetMigMode nvmlDeviceGetPcieThroughput "
-        "nvmlDeviceGetCudaComputeCapability nvmlDeviceGetAttributes_v2 "
-        "nvmlDeviceGetMaxPcieLinkWidth nvmlDeviceGetUtilizationRates nvmlDeviceGetComputeMode "
-        "nvmlDeviceGetProcessUtilization "
+        "nvmlDeviceGetCudaComputeCapability nvmlDeviceGetMaxPcieLinkWidth "
+        "nvmlDeviceGetUtilizationRates nvmlDeviceGetComputeMode nvmlDeviceGetProcessUtilization "
         "nvmlDeviceGetMPSComputeRunningProcesses_v2 nvmlDeviceGetMemoryInfo",
     )
     identity = gpu.identity()
@@ -67,10 +66,8 @@ def test_what_a_gpu_cannot_tell_is_left_out_and_not_made_up(fake_gpus: FakeGPUs,
     assert gpu.processes() == {}
 
 
-def test_sms_are_counted_by_cores_where_the_gpu_has_no_attributes(
-    fake_gpus: FakeGPUs, gpu: NVMLDevice
-):
-    fake_gpus.add(0, unsupported="nvmlDeviceGetAttributes_v2", cores=3584, capability_major=6)
+def test_sms_are_counted_by_cores(fake_gpus: FakeGPUs, gpu: NVMLDevice):
+    fake_gpus.add(0, cores=3584, capability_major=6)
     assert gpu.identity().sm_count == 56  # a P100
     fake_gpus.add(0, capability_major=99)
     assert gpu.identity().sm_count == 0

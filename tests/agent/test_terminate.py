@@ -11,7 +11,7 @@ import pytest
 from agent.mps_container import MPSDaemonRun
 from gpu.fake import FakeGPUs
 from partita.agent.mps.control import MPSControl
-from partita.agent.mps.terminate import TERMINATE_DEADLINE, terminate
+from partita.agent.mps.terminate import terminate
 from support.polling import TIMEOUT, until
 
 
@@ -62,12 +62,12 @@ async def test_under_mps_a_process_that_got_the_pid_of_a_client_is_left_alone():
 async def test_a_command_that_never_returns_is_given_up_in_time_for_the_two_seconds(
     mps: MPSDaemonRun,
 ):
-    mps.serve()
-    await mps.report()
+    await mps.up()
     program = mps.run("alloc:1", "forever")
     await until(lambda: program.pid in mps.gpus.pids())
     mps.gpus.mps(terminate_hang=1)
-    control = MPSControl(str(mps.pipes), asyncio.Lock(), TERMINATE_DEADLINE)
+    control = MPSControl(str(mps.pipes), asyncio.Lock(), 3.0)
     async with asyncio.timeout(TIMEOUT):
         assert "no answer to 'terminate_client" in await terminate(program.pid, same, control)
     assert program.poll() is None
+    mps.gpus.mps()  # else it would not end

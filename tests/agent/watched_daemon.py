@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
+
+from typing_extensions import override
 
 from agent.entries import job_entry
 from partita.agent.errors import MPSError, MPSGarbledError
@@ -44,21 +47,32 @@ class Control:
 
 @dataclass
 class Canaries:
-    """The MPS container: answers each request at once, or when the test says so."""
+    """Canaries that end at once, or when the test says so."""
 
     outcome: CanaryOutcome | None = CanaryOutcome.PASSED
     requests: int = 0
-    within: float = 10.0
-    result: CanaryResult | None = None
+    pid: int = 9
 
-    def request(self) -> int:
+    def run(self) -> Canary:
         self.requests += 1
-        return self.requests
+        return Canary(self)
 
-    def read(self) -> CanaryResult | None:
-        if self.requests:
-            self.result = CanaryResult(self.requests, 9, self.outcome, 0.5, "slow", self.within)
-        return self.result
+
+class Canary(asyncio.Future[CanaryResult]):
+    """One that shows what the test says when it is asked."""
+
+    def __init__(self, canaries: Canaries) -> None:
+        super().__init__()
+        self._canaries = canaries
+
+    @override
+    def done(self) -> bool:
+        return self._canaries.outcome is not None
+
+    @override
+    def result(self) -> CanaryResult:
+        assert self._canaries.outcome is not None
+        return CanaryResult(self._canaries.outcome, 0.5, "slow")
 
 
 class WatchedDaemon:
@@ -76,7 +90,7 @@ class WatchedDaemon:
         self.watch = MPSHealth(
             control=self.control,  # type: ignore[arg-type]
             health=self.health,
-            canary=CanaryCheck(self.canaries.request, self.canaries.read, lambda: self.terminates),
+            canary=CanaryCheck(self.canaries, lambda: self.terminates),  # type: ignore[arg-type]
             exits=self.exits,
             restart=lambda: self.restarts.append(self.now),
             released=lambda: not self.allocated,

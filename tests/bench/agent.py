@@ -85,7 +85,7 @@ async def measure(seconds: float, *, limited: bool) -> list[Figure]:
                 port = free_port()
                 agent = gpus.start(
                     sys.executable, "-m", "bench.agent_process", folder, node.name, NAMESPACE,
-                    CLIENTS + 1, server.kubeconfig, port, **settings,
+                    server.kubeconfig, port, **settings,
                 )  # fmt: skip
                 node.start_mps()
                 try:

@@ -15,9 +15,7 @@ def load() -> None:
     importlib.import_module("partita.agent.main")
 
 
-def main(
-    folder: Path, name: str, namespace: str, slots: int, kubeconfig: str, metrics_port: int
-) -> None:
+def main(folder: Path, name: str, namespace: str, kubeconfig: str, metrics_port: int) -> None:
     """Do what `partita agent` does, with the fake node's processes, until it is ended.
 
     It logs to a file: nobody reads its pipes meanwhile.
@@ -35,9 +33,7 @@ def main(
     settings = AgentSettings(
         server=name,
         mode=SharingMode.MPS,
-        max_jobs=slots,
         node="node-a",
-        pod=name,
         namespace=namespace,
         metrics_port=metrics_port,
         paths=Paths(name, folder / "run"),
@@ -50,5 +46,5 @@ def main(
 
 
 if __name__ == "__main__":
-    where, server, space, count, config, port = sys.argv[1:]
-    main(Path(where), server, space, int(count), config, int(port))
+    where, server, space, config, port = sys.argv[1:]
+    main(Path(where), server, space, config, int(port))

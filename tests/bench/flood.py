@@ -1,7 +1,8 @@
 """What a flood of one namespace costs another: phases without and with it alternate in one run.
 
 In each phase the other namespace submits a job that fits, one that does not, and a Pod that names a
-new template, one after the other. The partition has one GPU, on which the flood does not fit.
+new template, one after the other. The partition has one GPU, on which the flood does not fit. A
+ConfigMap shows what the flood costs without the operator: one write until a watch has it.
 """
 
 from __future__ import annotations
@@ -60,6 +61,10 @@ def _pod(name: str, mebibytes: int) -> tuple[str, Json]:
     return "pods", {"metadata": {"name": name}, "spec": spec}
 
 
+def _config_map(name: str) -> tuple[str, Json]:
+    return "configmaps", {"metadata": {"name": name}}
+
+
 def _of_flood(kind: str, number: int) -> tuple[str, Json]:
     name = f"flood-{number}"
     if kind == "jobs":
@@ -69,7 +74,7 @@ def _of_flood(kind: str, number: int) -> tuple[str, Json]:
         spec = {"devices": {"requests": requests}}
         return "resourceclaims", {"metadata": {"name": name}, "spec": spec}
     if kind == "configmaps":
-        return kind, {"metadata": {"name": name}}
+        return _config_map(name)
     return _pod(name, LARGE + (number if kind == "templates" else 0))
 
 
@@ -85,8 +90,9 @@ class _Run:
     async def _probe(self, phase: str) -> None:
         """Submit one of each, and delete what does not end by itself."""
         number, times = next(self._numbers), self.times
-        fits, waits, pod = f"fits-{number}", f"waits-{number}", f"pod-{number}"
+        fits, waits, pod, plain = (f"{of}-{number}" for of in ("fits", "waits", "pod", "plain"))
         for what, asked, seen in (
+            ("ConfigMap to watch", _config_map(plain), lambda: plain in times.started),
             ("job to Pod", _job(fits, 1024, 0), lambda: f"{fits}-1" in times.started),
             ("job to reason", _job(waits, LARGE), lambda: {*times.reasons.get(waits, ())} - {"Scheduling"}),
             ("Pod to claim", _pod(pod, 64 + number), lambda: pod in times.started),
@@ -96,7 +102,8 @@ class _Run:
             await times.until(seen)
             self.waits[what, phase].append(perf_counter() - began)
         template = ("resourceclaimtemplates", f"partita-{64 + number << 20}")
-        for kind, name in (("sharedgpujobs", waits), ("pods", pod), template):
+        left = (("sharedgpujobs", waits), ("pods", pod), ("configmaps", plain), template)
+        for kind, name in left:
             await self._api.delete(f"{_path(kind, QUIET)}/{name}")
 
     async def _flood(self, kind: str, numbers: range) -> None:
@@ -129,6 +136,7 @@ class _Run:
             for name in ("partita-servers", QUIET, HELD):
                 group.create_task(self._api.watch(_path("pods", name), see))
             group.create_task(self._api.watch(_path("sharedgpujobs", QUIET), self.times.job))
+            group.create_task(self._api.watch(_path("configmaps", QUIET), self.times.pod))
             shared = partition(NAME)
             # No GPU is reserved for the flood, which waits for a job that never ends.
             shared["spec"]["policy"] = {"maxBypasses": 10_000}
@@ -170,5 +178,6 @@ def measure(kind: str, number: int, least: int, turns: int) -> None:
                 samples = len(waits[what, phase])
                 figures.append(Figure(f"{what}, {name}, {phase}", seconds, "s", None, samples))
             ratio = both["beside it"] / both["alone"]
-            figures.append(Figure(f"{what}, {name}, ratio", ratio, "", target))
+            bound = None if what.startswith("ConfigMap") else target
+            figures.append(Figure(f"{what}, {name}, ratio", ratio, "", bound))
     show(f"Beside {number} {kind} of another namespace", figures)

@@ -53,7 +53,7 @@ class Times:
 
     def pod(self, _: str, body: Json) -> None:
         name, now = body["metadata"]["name"], time.perf_counter()
-        if not body["spec"].get("schedulingGates"):
+        if not body.get("spec", {}).get("schedulingGates"):
             self.started.setdefault(name, now)
         if body.get("status", {}).get("phase") in {"Succeeded", "Failed"}:
             self.ended.setdefault(name, now)

@@ -90,7 +90,7 @@ class World:
             self.state,
             ClaimReconciler(self.state, self.jobs.demand),
             None,  # type: ignore[arg-type]
-            plan=lambda uid, _: self.jobs.plan_claim(uid),
+            plan=self.jobs.plan_claim,
             now=lambda: START,
             times=Times(retry_after=0.01),
         )

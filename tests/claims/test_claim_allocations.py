@@ -1,5 +1,6 @@
 """What is decided about claims is written, and the state follows."""
 
+from datetime import timedelta
 from typing import Any
 
 from structlog.testing import capture_logs
@@ -7,8 +8,10 @@ from structlog.testing import capture_logs
 from partita.claims.claim_allocations import ClaimAllocations
 from partita.claims.claim_lifecycle import CLEARED_WITHIN
 from partita.claims.claim_reconciler import ClaimReconciler
+from partita.kube.errors import UnavailableError
 from partita.pods.claim_allocation import claim_allocation, slice_parameters
 from partita.scheduling.demand import Demand
+from partita.times import Times
 from support.builders import (
     GIB,
     START,
@@ -27,16 +30,19 @@ from support.fake_kube import FakeKube, Notes
 UID = "uid-serve-1-gpu"
 RUNNING, ENDED = (pod_status(p, started=START, finished=START) for p in ("Running", "Succeeded"))
 
+CLEARED = {"status": {"allocation": None, "reservedFor": None}}
+
 
 class World:
     """A Pod on a node, for which its claim is allocated and reserved, and a ledger."""
 
-    def __init__(self, ledger: dict[str, Any], pod: dict[str, Any]) -> None:
+    def __init__(self, ledger: dict[str, Any], pod: dict[str, Any], **server_spec: Any) -> None:
         slices = [slice_parameters(an_allocation(), a_server())]
         allocated = claim_allocation(UID, "gpu", slices, "node-1", START)
         reserved = [{"resource": "pods", "name": "serve-1", "uid": "uid-serve-1"}]
         claim = claim_body(status={"allocation": allocated, "reservedFor": reserved})
-        server, user = server_body(allocations=ledger), claiming_pod_body(node="node-1", status=pod)
+        server = server_body(allocations=ledger, **server_spec)
+        user = claiming_pod_body(node="node-1", status=pod)
         self.kube, self.notes = FakeKube(server, user, claim), Notes()
         self.state = a_state(partition_body(), *gpus_up(server))
         self.state.apply_pod(user)
@@ -65,12 +71,44 @@ async def test_a_slice_of_a_pod_that_has_ended_is_free_although_its_reservation_
 async def test_a_running_pod_whose_allocation_is_cleared_is_evicted() -> None:
     world = World({UID: claim_entry()}, RUNNING)
     assert await world.carry_out() == []
-    cleared = {"status": {"allocation": None, "reservedFor": None}}
-    world.state.apply_claim(world.kube.bump("serve-1-gpu", cleared))
+    world.state.apply_claim(world.kube.bump("serve-1-gpu", CLEARED))
     assert await world.carry_out() == [("evict", "serve-1")]
     said = "AllocationCleared: it is evicted: the allocation of its claim was cleared"
     assert world.notes.said == [said]
     assert not world.claims.record(UID).plan.release
+
+
+async def test_a_claim_whose_pod_a_budget_protects_still_notes_that_it_is_deleted() -> None:
+    world = World({"claim-other": allocation("other", memory=35 * GIB)}, RUNNING)
+    world.kube.errors = [UnavailableError("evict", 429, "budget")]
+    await world.carry_out()
+    assert world.state.queues.jobs.processing == set()
+    assert [said.partition(": ")[0] for said in world.notes.said] == ["NotEvicted"]
+
+
+async def test_a_pod_that_has_ended_unseen_keeps_its_logs() -> None:
+    world = World({UID: claim_entry()}, RUNNING)
+    assert await world.carry_out() == []
+    world.state.apply_claim(world.kube.bump("serve-1-gpu", CLEARED))
+    world.kube.bump("serve-1", {"status": ENDED})
+    assert await world.carry_out() == []
+
+
+async def test_a_pod_runs_on_while_its_gpu_server_cannot_be_read() -> None:
+    world = World({UID: claim_entry()}, RUNNING, mode="OfALaterVersion")
+    assert world.state.allocated(UID) == {}
+    assert await world.carry_out() == []
+
+
+async def test_a_pod_that_a_budget_has_protected_is_a_victim_again_later() -> None:
+    world = World({UID: claim_entry()}, RUNNING)
+    partitions, later = world.state.queues.partitions, START + timedelta(seconds=Times().protected)
+    world.claims.reconcile(UID, START)
+    world.claims.not_evicted(UID, START)
+    partitions.take()
+    assert world.claims.requeue_at(UID, START) == later
+    world.claims.reconcile(UID, later)
+    assert partitions.take() == {"shared"}
 
 
 async def test_a_pod_whose_memory_belongs_to_another_by_now_is_evicted() -> None:
@@ -84,8 +122,7 @@ async def test_a_pod_whose_memory_belongs_to_another_by_now_is_evicted() -> None
 async def test_a_claim_that_is_deleted_while_it_is_prepared_is_let_go() -> None:
     world = World({UID: claim_entry()}, {})
     world.state.apply_pod(world.kube.bump("serve-1", {"spec": {"nodeName": None}}))
-    cleared = {"status": {"allocation": None, "reservedFor": None}}
-    claim = world.kube.bump("serve-1-gpu", cleared)
+    claim = world.kube.bump("serve-1-gpu", CLEARED)
     world.state.apply_claim(claim)
     world.kube.meanwhile = lambda: world.state.apply_claim(claim, deleted=True)
     with capture_logs() as logs:

@@ -62,3 +62,18 @@ async def test_a_flood_of_claims_of_one_namespace_does_not_delay_another() -> No
     for name in written[-20:]:
         said = world.kube.objects[name]["metadata"]["annotations"]["partita.dev/status"]
         assert said.startswith("NoPod: no Pod uses it, nor 100 other claims of namespace team-a")
+
+
+async def test_a_newer_reason_that_a_slow_write_replaced_is_written_again() -> None:
+    world = World(("bad", "team-a"))
+
+    def newer() -> None:
+        body = claim_body("bad", namespace="team-a", pod="")
+        world.state.apply_claim(world.kube.bump("bad", {"spec": body["spec"]}))
+        world.look()
+        world.reconciler.status(body["metadata"]["uid"], START)  # its write has ended
+
+    world.kube.meanwhile = newer
+    async with running(world.statuses.run()):
+        world.look()
+        await until(lambda: "NoPod" in str(world.kube.objects["bad"]["metadata"]))

@@ -31,11 +31,7 @@ Json = dict[str, Any]
 
 BORN = format_time(START)
 GPU = "GPU-11111111-2222-3333-4444-55555555555"
-PLURALS = {
-    "GPUPartition": "gpupartitions",
-    "GPUServer": "gpuservers",
-    "SharedGPUJob": "sharedgpujobs",
-}
+KINDS = {kind.kind: kind for kind in (NODES, PARTITIONS, SERVERS, JOBS)}
 
 
 def _ours(kind: str, body: Json, **status: Any) -> Json:
@@ -157,13 +153,9 @@ async def create(api: Api, body: Json) -> Json:
     """
     meta = body["metadata"]
     meta = {key: meta[key] for key in ("name", "namespace") if key in meta}
-    if body["kind"] == "Node":
-        path = "/api/v1/nodes"
-    elif body["kind"] == "Pod":
+    if body["kind"] == "Pod":
         return await _create_server_pod(api, body)
-    else:
-        inside = f"/namespaces/{meta['namespace']}" if "namespace" in meta else ""
-        path = f"/apis/{GROUP}/{VERSION}{inside}/{PLURALS[body['kind']]}"
+    path = KINDS[body["kind"]].path(namespace=meta.get("namespace", ""))
     created = (await api.post(path, {**body, "metadata": meta, "status": {}})).ok().body
     if body["status"]:
         status = {"status": body["status"]}

@@ -68,7 +68,7 @@ HUGE = job("huge", "96Gi", status={
     "phase": "Queued", "reason": "NeverFits", "message": "needs 96.0 GiB: ask for less",
 })  # fmt: skip
 PAUSED = job("paused", "6Gi", suspend=True, status={"phase": "Suspended"})
-NEW = job("new", "6Gi")
+NEW = job("new", "6Gi", status={"estimatedStart": {"earliest": at(31), "latest": at(33)}})
 ALL = (LAMMPS, VGG, LATE, HUGE, PAUSED, NEW)
 
 
@@ -79,10 +79,6 @@ def state():
 
 
 CLOCK = DemoClock(10.0, BEGAN)
-
-
-def history() -> DemoEvents:
-    return DemoEvents(CLOCK)
 
 
 def test_one_job_per_gpu_takes_turns_in_the_order_of_submission() -> None:
@@ -99,8 +95,8 @@ def test_alone_only_the_gpu_limits_a_jobs_memory() -> None:
 
 
 def test_each_event_is_reported_once() -> None:
-    history_of = history()
-    events = history_of.update(state(), BEGAN + timedelta(seconds=30))
+    history = DemoEvents(CLOCK)
+    events = history.update(state(), BEGAN + timedelta(seconds=30))
     assert [f"{e.subject} {e.what}" for e in events] == [
         "shared-0 is ready: NVIDIA A100-SXM4-40GB on node-1",
         "shared-1 is unready",
@@ -117,16 +113,17 @@ def test_each_event_is_reported_once() -> None:
         "late has failed: RetryLimitExceeded",
         "huge waits: needs 96.0 GiB",
         "paused is suspended; `partita resume` queues it",
+        "new waits; starts between 5m10s and 5m30s, with 90 %",
     ]
     assert {e.at for e in events} == {300.0}
-    assert history_of.update(state(), BEGAN + timedelta(seconds=31)) == []
+    assert history.update(state(), BEGAN + timedelta(seconds=31)) == []
 
 
 def test_jobs_whose_names_the_status_hides_are_counted() -> None:
     job = {**LAMMPS, "status": {"phase": "Running", "attempts": [
         attempt(1, "shared-0", beside=["team/vgg", OTHERS_JOB, OTHERS_JOB])]}}  # fmt: skip
     cluster = state_of(lists(node(), partition(), server("shared-0"), job))
-    events = history().update(cluster, BEGAN + timedelta(seconds=30))
+    events = DemoEvents(CLOCK).update(cluster, BEGAN + timedelta(seconds=30))
     others = "2 jobs or workloads of other namespaces"
     assert events[-1].what == f"starts on shared-0 beside vgg, {others}"
 
@@ -189,7 +186,7 @@ def test_without_a_terminal_the_display_prints_lines(capsys) -> None:
     display = DemoDisplay(None)
     display.step("starting")
     now = BEGAN + timedelta(seconds=30)
-    display.show(partitions_view(state(), now), history().update(state(), now)[:1], 300.0)
+    display.show(partitions_view(state(), now), DemoEvents(CLOCK).update(state(), now)[:1], 300.0)
     display.close()
     said = capsys.readouterr()
     assert said.err == "starting\n 5m00s  shared-0 is ready: NVIDIA A100-SXM4-40GB on node-1\n"
@@ -205,11 +202,11 @@ def test_in_a_terminal_the_display_fits_the_screen(height: int) -> None:
         display.step("starting")
         now = BEGAN + timedelta(seconds=30)
         seen = partitions_view(state(), now)
-        display.show(seen, history().update(state(), now), 300.0)
+        display.show(seen, DemoEvents(CLOCK).update(state(), now), 300.0)
         picture = drawn(live.renderable, 80)
         display.close()
     lines = picture.splitlines()
     assert len(lines) <= height
     assert lines[0] == "Partita demo  starting · 5m00s"
-    assert lines[-1].endswith("paused is suspended; `partita resume` queues it")
+    assert lines[-1].endswith("new waits; starts between 5m10s and 5m30s, with 90 %")
     assert max(map(len, lines)) <= 80

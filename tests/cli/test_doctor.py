@@ -128,10 +128,10 @@ async def test_a_pod_that_does_not_start_is_reported_with_its_reason(
 ) -> None:
     machine.pull_fails = True
     async with machine.running(**LABELS):
-        code, found = await doctor(test_start=1.0)
+        code, found = await doctor(test_start=10.0)
         assert code == 0
         assert results(found) == dict.fromkeys(CHECKED, "Not checked")
-        assert found["memory-limit"]["found"].endswith("within 1 s: ErrImagePull: no such image")
+        assert found["memory-limit"]["found"].endswith("within 10 s: ErrImagePull: no such image")
         await until(lambda: _no_pods(cluster[0]))
 
 

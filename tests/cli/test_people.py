@@ -16,6 +16,7 @@ from partita.cli.completion import kubectl_complete
 from partita.kube.client import NODES, PARTITIONS, Kind, Kube
 from partita.kube.errors import ForbiddenError
 from support.api import Api
+from support.polling import until
 
 GROUP = "/apis/partita.dev/v1alpha1"
 
@@ -214,10 +215,8 @@ async def test_names_are_offered_from_the_cluster(
 ) -> None:
     await create(api, job("train-7", "1Gi", namespace=namespace, partition="pool"))
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
-
-    words = ("explain", f"{namespace}/")
-    offered = await asyncio.to_thread(completed, monkeypatch, capsys, *words)
-    assert f"{namespace}/train-7" in offered
+    words, wanted = ("explain", f"{namespace}/"), f"{namespace}/train-7"
+    await until(lambda: asyncio.to_thread(lambda: wanted in completed(monkeypatch, capsys, *words)))
 
 
 async def test_logs_say_why_there_are_none(partita, api: Api, namespace: str) -> None:

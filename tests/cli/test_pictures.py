@@ -97,9 +97,8 @@ def test_guarantee_and_ceiling_are_shown() -> None:
     limited["status"]["allocations"]["claim-burst"]["memoryLimit"] = "30Gi"
     state = state_of(lists(node(), partition(), limited, BURST))
     (seen,) = partitions_view(state, NOW)
-    assert "memory above guarantees: 4.0 GiB" in drawn(
-        partition_view(seen, Colours(), queue_rows=2), 100
-    )
+    text = drawn(partition_view(seen, Colours(), queue_rows=2), 100)
+    assert "memory above guarantees: 4.0 GiB" in text
     (view,) = find_workloads("team", "SharedGPUJob", "burst", state)
     text = drawn(explanation_text([explain(view, state, NOW)]), 160)
     assert "on node node-1, 8.0 GiB, up to 30.0 GiB and 100 % of the threads" in text

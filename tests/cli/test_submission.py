@@ -34,26 +34,14 @@ MAIN = {"name": "main", "image": "trainer:1"}
 def test_a_command_becomes_one_container() -> None:
     metadata, spec = of_command("train", "trainer:1", ["python", "train.py"], {"EPOCHS": "3"})
     body = shared_job(metadata, spec, {"partition": "shared", "gpuMemory": "6Gi", "gpus": None})
+    env = [{"name": "EPOCHS", "value": "3"}]
+    main = {"name": "train", "image": "trainer:1", "command": ["python", "train.py"], "env": env}
+    template = {"spec": {"containers": [main]}}
     assert body == {
         "apiVersion": "partita.dev/v1alpha1",
         "kind": "SharedGPUJob",
         "metadata": {"name": "train"},
-        "spec": {
-            "partition": "shared",
-            "gpuMemory": "6Gi",
-            "template": {
-                "spec": {
-                    "containers": [
-                        {
-                            "name": "train",
-                            "image": "trainer:1",
-                            "command": ["python", "train.py"],
-                            "env": [{"name": "EPOCHS", "value": "3"}],
-                        }
-                    ]
-                }
-            },
-        },
+        "spec": {"partition": "shared", "gpuMemory": "6Gi", "template": template},
     }
 
 
@@ -61,12 +49,8 @@ def test_a_whole_gpu_is_taken_out_and_the_rest_stays() -> None:
     limits = {"nvidia.com/gpu": "1", "cpu": "2"}
     metadata, spec, notes = of_manifest(pod(container(**limits), serviceAccountName="trainer"))
     assert metadata == {"name": "old", "namespace": "team-a"}
-    assert spec["template"]["spec"] == {
-        "containers": [
-            {"name": "main", "image": "trainer:1", "resources": {"limits": {"cpu": "2"}}}
-        ],
-        "serviceAccountName": "trainer",
-    }
+    kept = container(cpu="2")
+    assert spec["template"]["spec"] == {"containers": [kept], "serviceAccountName": "trainer"}
     assert notes == []
     assert "gpus" not in spec
 

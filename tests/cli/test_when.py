@@ -5,10 +5,11 @@ import json
 import pytest
 import yaml
 
-from cli.objects import create, job, lists, node, partition, running, server
+from cli.objects import BORN, create, job, lists, node, partition, running, server
 from partita.cli.cluster_state import state_of
 from partita.cli.explain.planned import requests_in
-from partita.console.expected_start import StartPlanner
+from partita.console import expected_start
+from partita.console.expected_start import PlannedStart, StartPlanner
 from partita.models import EstimatedStart
 from support.api import Api
 from support.builders import at
@@ -16,29 +17,34 @@ from support.builders import at
 AT_ONCE = EstimatedStart(earliest=at(30), latest=at(30), probability=0.9, as_of=at(30))
 
 
-async def answers(asks: dict, *objects: dict, duration: str | None = "10m"):
+async def answers(
+    asks: dict, *objects: dict, duration: str | None = "10m", budget: float = expected_start.BUDGET
+) -> PlannedStart:
     """When a job starts and after whom, and the same with the changes that make it sooner."""
     busy = job("busy", "30Gi", expectedDuration=duration, status=running("shared-0"))
     pool = partition(maxPriority=5)
     state = state_of(lists(node(), pool, server("shared-0", busy), busy, *objects))
     planned = job("planned", **{"memory": "8Gi", "expectedDuration": "60s", **asks})
     ((_, request),) = requests_in("f", yaml.safe_dump(planned).encode(), state)
-    planner = StartPlanner(state, at(30))
-    start, after = await planner.start(request)
-    return start, after, {one.change: one.start for one in await planner.sooner(request, start)}
+    return await StartPlanner(state, at(30), budget).plan("SharedGPUJob", "planned", request)
+
+
+def before(**status) -> dict:
+    queued = {"phase": "Queued", **status}
+    return job("before", "35Gi", expectedDuration="30m", status=queued)
 
 
 async def test_what_would_make_a_job_start_sooner_is_tried_in_the_same_futures() -> None:
-    first, after, _ = await answers({})
+    plan = await answers({})
+    first = plan.start
     assert at(330) < first.earliest < at(610) < first.latest < at(930)
-    assert after == "team/busy"
-    before = job("before", "35Gi", expectedDuration="30m", status={"phase": "Queued"})
-    start, after, sooner = await answers(
-        {}, partition("other"), server("other-0", of="other"), before
-    )
-    assert (start.earliest > first.latest, after) == (True, "team/before")
+    assert plan.after == "team/busy"
+    plan = await answers({}, partition("other"), server("other-0", of="other"), before())
+    assert (plan.start.earliest > first.latest, plan.after) == (True, "team/before")
     less = "4.0 GiB of GPU memory, if that is enough"
-    assert sooner == {less: AT_ONCE, "partition other": AT_ONCE, "priority 5": first}
+    sooner = {one.change: one.start for one in plan.sooner}
+    assert at(330) < sooner.pop("priority 5").latest < at(930)
+    assert sooner == {less: AT_ONCE, "partition other": AT_ONCE}
 
 
 @pytest.mark.parametrize(
@@ -50,8 +56,15 @@ async def test_what_would_make_a_job_start_sooner_is_tried_in_the_same_futures()
     ],
 )  # fmt: skip
 async def test_where_nothing_can_be_said_there_is_a_reason(asks, duration, why) -> None:
-    start, _, _ = await answers(asks, duration=duration)
+    start = (await answers(asks, duration=duration)).start
     assert (start.latest, why in start.reason) == (None, True)
+
+
+async def test_a_long_queue_is_simulated_only_for_a_while() -> None:
+    plan = await answers({}, before(estimatedStart={"latest": BORN}), budget=0.0)
+    assert plan.start.reason.endswith("team/before, the last one before it, is to start by "
+                                      "2026-01-01 12:00 UTC")  # fmt: skip
+    assert plan.unreached == ["50 % of the threads", "priority 5"]
 
 
 async def test_the_commands_read_the_cluster(partita, api: Api, tmp_path) -> None:

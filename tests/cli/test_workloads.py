@@ -30,6 +30,7 @@ from partita.console.view import partitions_view
 from partita.store.listing import Lists
 from support.api import Api
 from support.clusters import ApiServer
+from support.polling import until
 
 NOW = datetime(2026, 1, 1, 14, 0, 0, tzinfo=UTC)
 TRAIN = job("train", "18Gi", status=running("shared-0"))
@@ -342,9 +343,9 @@ async def test_pods_and_claims_are_completed(
         found = await asyncio.to_thread(complete_targets, ctx, param, begun)
         return {item.value for item in found}
 
-    assert await offered("pod/") == {"pod/serve-5f6d8-one", "pod/big"}
-    assert await offered("po") == {"pod/serve-5f6d8-one", "pod/big"}
-    assert await offered("claim/b") == {"claim/big-gpu"}
+    assert await until(lambda: offered("pod/")) == {"pod/serve-5f6d8-one", "pod/big"}
+    assert await until(lambda: offered("po")) == {"pod/serve-5f6d8-one", "pod/big"}
+    assert await until(lambda: offered("claim/b")) == {"claim/big-gpu"}
     assert await offered("") == set()  # without jobs
 
 

@@ -115,9 +115,9 @@ def partita_image() -> Image:
     archive = folder / "partita.tar"
     with engine():
         make_image(ROOT, ARCHIVE=str(archive))
-    # Others may build the next one into the same file.
-    kept = folder / f"{Image(archive).identity.removeprefix('sha256:')[:16]}.tar"
-    shutil.copy(archive, kept)
+        # Others may then build the next one into the same file.
+        kept = folder / f"{Image(archive).identity.removeprefix('sha256:')[:16]}.tar"
+        shutil.copy(archive, kept)
     return Image(kept)
 
 

@@ -133,11 +133,14 @@ class Jobs:
         await self.submit_command(name, ["fake-cuda", *steps], memory=memory, **spec)
 
     async def submit_command(
-        self, name: str, command: Sequence[str], *, memory: str = "1Gi", **spec: Any
+        self, name: str, command: Sequence[str], *, memory: str = "1Gi", sleep: int = 0, **spec: Any
     ) -> None:
         """Submit a job of user 1000 that `restricted` admits."""
         pod = restricted_pod(name, JOB, command)["spec"]
         del pod["restartPolicy"]
+        if sleep:  # before SIGTERM
+            pod["terminationGracePeriodSeconds"] = sleep
+            pod["containers"][0]["lifecycle"] = {"preStop": {"sleep": {"seconds": sleep}}}
         body = {
             "apiVersion": GROUP,
             "kind": "SharedGPUJob",

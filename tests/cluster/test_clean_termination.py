@@ -24,7 +24,7 @@ async def test_a_client_is_terminated_before_sigterm_and_a_neighbour_loses_nothi
 ):
     await jobs.submit("neighbour", "alloc:100", "forever", memory="1Gi")
     neighbour = await jobs.running("neighbour")
-    await jobs.submit_command("train", ["sh", "-c", CLIENT_OF_A_LAUNCHER], memory="1Gi")
+    await jobs.submit_command("train", ["sh", "-c", CLIENT_OF_A_LAUNCHER], sleep=20)
     await jobs.running("train")
     name = f"--namespace={jobs.namespace}"
     session = asyncio.create_task(

@@ -95,7 +95,7 @@ async def test_a_pod_gets_a_slice_of_the_gpu_that_the_server_pod_has_claimed(
     await nothing_left(dra_driver, api, restricted)
 
     await give_back(api, PARTITION, 1)
-    assert await claims(api, SERVERS) == []
+    await api.until(f"{RESOURCES}/namespaces/{SERVERS}/resourceclaims", lambda c: not c["items"])
     assert not list(dra_driver.cdi.glob("k8s.gpu.nvidia.com-*"))
 
 

@@ -16,7 +16,7 @@ from cluster.plane import NODE_NAME
 from support.api import Api
 from support.clusters import ApiServer, check_for_tests, find_kubectl
 from support.kubectl import Kubectl
-from support.polling import poll
+from support.polling import TIMEOUT, poll
 
 JOBS = "/apis/partita.dev/v1alpha1/sharedgpujobs"
 
@@ -73,5 +73,5 @@ async def test_one_command_installs_it_one_applies_the_examples_and_a_job_runs(
     )
     (await kubectl("apply", "-k", str(ROOT / "manifests/overlays/single-node"))).ok()
     (await kubectl("apply", "-f", str(folder))).ok()
-    await api.until(JOBS, runs)
+    await api.until(JOBS, runs, 2 * TIMEOUT)  # from nothing
     poll(lambda: gpus.pids(0) or gpus.pids(1), what="it uses its GPU")

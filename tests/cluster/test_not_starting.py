@@ -14,7 +14,7 @@ from support.api import Api
 
 Json = dict[str, Any]
 
-STARTS_WITHIN = 5
+STARTS_WITHIN = 20
 """Seconds of `podStartTimeout`."""
 VOLUMES = {"volumes": [{"name": "v", "secret": {"secretName": "missing"}}]}
 MOUNT = {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}

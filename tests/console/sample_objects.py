@@ -118,7 +118,7 @@ async def make_lease(api: Api) -> None:
     """Make the Lease that an operator holds."""
     spec = {
         "holderIdentity": "pod-1",
-        "leaseDurationSeconds": 60,
+        "leaseDurationSeconds": 3600,
         "renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
     }
     (await api.post(LEASES, {"metadata": {"name": "partita-operator"}, "spec": spec})).ok()
@@ -257,10 +257,8 @@ async def allocate(
     }
     path = f"{GROUP_PATH}/gpuservers/{server}"
     body = record((await api.get(path)).ok().body, claim, pod, **fields)
-    body["status"]["usage"]["jobs"][claim["metadata"]["uid"]] |= {
-        "memory": used,
-        "peakMemory": used,
-    }
+    uses = {"memory": used, "peakMemory": used}
+    body["status"]["usage"]["jobs"][claim["metadata"]["uid"]] |= uses
     await put_status(api, path, body["status"])
 
 
@@ -274,12 +272,12 @@ async def make_workloads(api: Api, name: str, vision: str, language: str) -> Non
     notebook = await make_workload(
         api, "notebook-0", language, name, memory="5Gi", kind="StatefulSet", **RUNNING
     )
-    await allocate(api, gpu, *notebook, memory="5Gi", used="900Mi", idleSince=_time(95), minutes=26)
+    await allocate(api, gpu, *notebook, memory="5Gi", used="900Mi", idleSince=_time(5e3), minutes=9)
     await make_workload(
         api, "serve-5f6d8-q9v4t", vision, name, memory="8Gi", position=6,
         says=f"InsufficientMemory: needs 8.0 GiB of GPU memory; the most that is free is 2.2 GiB "
         f"of 37.2 GiB on {gpu}",
-        starts={"earliest": _time(-3.5), "latest": _time(-8.5), "probability": 0.9},
+        starts={"earliest": _time(-5e3), "latest": _time(-9e3), "probability": 0.9},
     )  # fmt: skip
     await make_workload(
         api, "tune-m4kq2", language, name, memory="12Gi", kind="Job", restartPolicy="Never",

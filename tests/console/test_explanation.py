@@ -108,13 +108,10 @@ def test_what_is_learnt_is_what_is_asked_for() -> None:
     measured = profile("mine", steps=[{**STEP, "gpuMemory": "10Gi"}])
     state = state_of(lists(node(), partition(), learns, pod, claim, measured))
     (seen,) = partitions_view(state, NOW)
-    assert {view.name: view.asks for view in seen.queue} == {
-        "learns": "11.0 GiB",
-        "serve": "11.0 GiB",
-    }
+    asked = {view.name: view.asks for view in seen.queue}
+    assert asked == {"learns": "11.0 GiB", "serve": "11.0 GiB"}
     (view,) = find_workloads("team", "Pod", "serve", state)
     memory = explain(view, state, NOW).settings[0]
-    assert (memory.value, memory.source) == (
-        "11.0 GiB", "learnt from 2 runs of application mine: 10.0 GiB and 10 %",
-    )  # fmt: skip
+    assert memory.value == "11.0 GiB"
+    assert memory.source == "learnt from 2 runs of application mine: 10.0 GiB and 10 %"
     assert job_view(SharedGPUJob.parse(learns)).asks == "as learnt"

@@ -70,9 +70,8 @@ async def test_what_is_there_comes_at_once_and_then_what_changes(
         assert (await page.read())[0] == "history"
 
         await put_status(api, path, {"queuePosition": 6})
-        assert list((await page.next_of("state"))["set"].values()) == [
-            {"position": 6}
-        ]  # what has changed alone
+        changed = (await page.next_of("state"))["set"]
+        assert list(changed.values()) == [{"position": 6}]  # what has changed alone
 
         await make_server(api, "shared-0", "shared", (job, "4Gi", "1000Mi"))
         # with its ledger, which is written after the GPU

@@ -34,8 +34,8 @@ spec:
     metadata: {annotations: {sim.partita.dev/duration: 10h}}
     spec: {containers: [{name: train, image: train}]}
 EOF
-kubectl -n team-vision wait --for=condition=Scheduled sharedgpujob/train
-kubectl -n team-vision wait --for=jsonpath='{.status.phase}'=Running sharedgpujob/train
+kubectl -n team-vision wait --timeout=80s --for=condition=Scheduled sharedgpujob/train
+kubectl -n team-vision wait --timeout=80s --for=jsonpath='{.status.phase}'=Running sgj/train
 """
 """What pages find: jobs of the examples, and `train`, which runs on `shared-0`."""
 

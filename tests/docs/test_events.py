@@ -11,7 +11,7 @@ from partita.scheduling.reasons import Reason
 PAGE = ROOT / "docs" / "events.md"
 OPERATOR = ROOT / "operator" / "partita"
 WRITTEN = re.compile(
-    r"(?:Eviction\(|JobEvent\(|(?:warn|inform|emit)\(\s*(?:subject|about|job|found),)"
+    r"(?:Eviction\(|UserEvent\(|(?:warn|inform|emit)\(\s*(?:\w+\.)?(?:subject|about|job|found),)"
     r'\s*"([A-Z][A-Za-z]+)"'
 )
 NOT_SHOWN = {"Allocated", "Scheduling", "Succeeded", "Unreadable"}

@@ -13,7 +13,7 @@ from docs.pages import ROOT, read_page
 from docs.runner import matches, run_page
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_each_command_of_the_tutorial_prints_what_the_page_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -25,7 +25,7 @@ async def test_each_command_of_the_tutorial_prints_what_the_page_shows(
     page = read_page(ROOT / "docs" / "tutorial.md")
     start, *_ = page.commands
     assert start.text == "make demo ARGS=--serve"
-    async with running("demo", "--serve", "--speed", "40", within=280) as demo:
+    async with running("demo", "--serve", "--speed", "40", within=580) as demo:
         assert demo.stderr is not None
         printed = ""
         async for line in demo.stderr:

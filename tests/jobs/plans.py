@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from partita.jobs.attempts import JobContext
-from partita.jobs.lifecycle import Plan
+from partita.jobs.lifecycle import Plan, plan_job
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob, SharingMode
 from partita.models.quantities import format_time
 from partita.scheduling.agent_reports import AgentReport
@@ -13,6 +13,7 @@ from support.builders import a_job, a_pod, a_server, an_allocation, at, pod_stat
 from support.claims import a_job_claim
 
 NOW = at(100)
+NO_RETRY = {"limit": 0, "outOfMemory": {"limit": 0}}
 
 
 def around(*pods: Any, allocated: int | None = None, servers: int = 1, **fields: Any) -> JobContext:
@@ -90,3 +91,19 @@ def ended(exit_code: int = 1, message: str = "", **fields: Any) -> dict[str, Any
     phase = "Failed" if exit_code else "Succeeded"
     times = {"started": at(2), "finished": at(60)}
     return pod_status(phase, exit_code=exit_code, message=message, **(times | fields))
+
+
+def failed(message: str, before: int = 0, limit: str | None = None, **more: Any) -> Plan:
+    """Plan a job of 8 GiB whose program ended so.
+
+    So many attempts before it were system failures; with `limit`, a memory limit, reclaims.
+    """
+    number, earlier = before + 1, Outcome.RECLAIMED if limit else Outcome.SYSTEM_FAILURE
+    job = with_attempts(
+        *(attempt(n, earlier, memoryLimit=limit) for n in range(1, number)),
+        attempt(number, memoryLimit=limit),
+        retry=NO_RETRY,
+    )
+    values: dict[str, Any] = {"ended_since": {number: at(60)}, "allocated": number}
+    values |= {"system_failures": 0 if limit else before, **more}
+    return plan_job(job, around(a_pod(attempt=number, status=ended(1, message)), **values), NOW)

@@ -116,7 +116,7 @@ class TestCreation:
         world.restart()
         assert (await world.created()).uid == first.uid
         assert world.kube.created == [POD]
-        (claim,) = world.state.claims_of_job("uid-train")
+        (claim,) = world.state.claims_of_user("uid-train")
         assert claim.allocation is None
 
     @pytest.mark.parametrize("name", [POD, CLAIM])
@@ -312,14 +312,14 @@ class TestDeletion:
     async def test_a_deletion_of_a_claim_that_failed_is_told(self, error: Any):
         world = World()
         await world.created()
-        (known,) = world.state.claims_of_job("uid-train")
+        (known,) = world.state.claims_of_user("uid-train")
         world.kube.errors = [error]
         assert await world.pods.delete(known) is (error is None)
 
     async def test_few_claims_are_deleted_at_the_same_time(self):
         world, few = World(), attempt_pods._DELETIONS
         await world.created()
-        (known,) = world.state.claims_of_job("uid-train")
+        (known,) = world.state.claims_of_user("uid-train")
         world.writes()
         world.kube.answers.clear()
         async with asyncio.TaskGroup() as group:

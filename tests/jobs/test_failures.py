@@ -16,7 +16,7 @@ CUDA_OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 G
 
 
 class TestFailures:
-    def test_a_failed_program_waits_before_it_is_started_again(self):
+    def test_a_failed_program_waits_before_its_next_start_unless_its_end_is_still_to_come(self):
         pod = a_pod(status=ended(3, "Traceback"))
         job = with_attempts(attempt())
         made = plan_job(job, around(pod, allocated=1), at(61))
@@ -28,15 +28,9 @@ class TestFailures:
         assert made.message == (
             "attempt 1 ended as Failed with exit code 3: Traceback; next attempt at 12:01:02 UTC"
         )
-        made = plan_job(job, around(pod), at(62))
-        assert (made.wants_gpu, made.next_attempt, made.wake) == (True, 2, None)
-
-    def test_nothing_is_reckoned_from_an_end_that_is_still_to_come(self):
-        pod = a_pod(status=ended(3, "Traceback"))
-        job = with_attempts(attempt())
-        job = written(job, plan_job(job, around(pod, allocated=1), at(61)))
-        made = plan_job(job, around(pod), at(-3600))  # the clock was wrong, then or now
-        assert (made.wants_gpu, made.next_attempt, made.wake) == (True, 2, None)
+        for now in (62, -3600):  # or the clock was wrong, then or now
+            made = plan_job(job, around(pod), at(now))
+            assert (made.wants_gpu, made.next_attempt, made.wake) == (True, 2, None)
 
     @pytest.mark.parametrize(("failures", "wait"), [(1, 2), (2, 4), (3, 8), (8, 256), (9, 300)])
     def test_the_wait_doubles_up_to_a_bound(self, failures: int, wait: int):
@@ -104,10 +98,8 @@ class TestFailures:
             retry={"limit": 5},
         )
         made = plan_job(job, around(), NOW)
-        assert (made.phase, made.reason, made.wants_gpu) == (
-            Phase.FAILED, "RetryLimitExceeded", False,
-        )  # fmt: skip
-        assert made.message == "it failed 1 times"
+        assert (made.phase, made.reason) == (Phase.FAILED, "RetryLimitExceeded")
+        assert (made.message, made.wants_gpu) == ("it failed 1 times", False)
 
 
 MPS_ENDED = "RuntimeError: CUDA error: the MPS client has been terminated by the server"
@@ -237,25 +229,18 @@ class TestRetry:
         assert made.phase is Phase.FAILED
 
     def test_one_that_was_there_before_it_failed_is_no_request(self):
-        running = with_attempts(
-            attempt(), phase=Phase.RUNNING, metadata={"annotations": {"partita.dev/retry": "old"}}
-        )
+        running = self.job("old", attempt(), status={"phase": "Running"})
         made = plan_job(running, around(a_pod(status=pod_status("Running")), allocated=1), NOW)
         assert made.retry == "old"
 
     def test_what_succeeded_is_not_run_again(self):
-        job = with_attempts(
-            attempt(1, Outcome.SUCCEEDED),
-            phase=Phase.SUCCEEDED,
-            metadata={"annotations": {"partita.dev/retry": "now"}},
-        )
+        job = self.job("now", attempt(1, Outcome.SUCCEEDED), status={"phase": "Succeeded"})
         assert plan_job(job, around(), NOW).phase is Phase.SUCCEEDED
 
     def test_it_waits_for_what_is_left_of_the_last_attempt(self):
         job = self.job("now")
-        made = plan_job(
-            written(job, plan_job(job, around(allocated=1), NOW)), around(allocated=1), NOW
-        )
+        there = around(allocated=1)
+        made = plan_job(written(job, plan_job(job, there, NOW)), there, NOW)
         assert (made.phase, made.reason, made.release) == (Phase.QUEUED, "Ending", True)
 
     def test_an_attempt_is_counted_though_the_request_is_not_written_down_yet(self):

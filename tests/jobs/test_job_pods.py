@@ -16,7 +16,7 @@ def test_a_pod_without_the_allocation_is_no_attempt():
     another = allocation(podUID="another")
     take(state, server_body(allocations={CLAIM: another}))
     made = looked(jobs)
-    assert (made.attempts, made.find_pod) == ((), True)
+    assert (made.attempts, made.read_missing) == ((), True)
     assert [pod.name for pod in made.delete_pods] == ["train-1"]
     take(state, server_body(allocations=ALLOCATED))
     assert [a.pod_uid for a in looked(jobs).attempts] == ["pod-train-1"]

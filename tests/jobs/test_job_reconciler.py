@@ -51,14 +51,6 @@ class TestTheQueue:
         assert jobs.waiting["shared"] == {}
         assert jobs.status(UID, START) is None
 
-    def test_a_job_whose_claim_is_deleted_before_it_starts_is_evicted(self):
-        pod = pod_body(node="", gated=True)
-        state, jobs = world(*gpus_up(server_body(allocations=ALLOCATED)), job_body(), pod)
-        assert looked(jobs).attempts[-1].outcome is None  # its claim is not known yet
-        take(state, job_claim_body())
-        take(state, job_claim_body(), deleted=True)
-        assert looked(jobs).attempts[-1].outcome is Outcome.EVICTED
-
     def test_beside_whom_it_was_placed_is_in_its_status(self):
         others = {"a": claim_entry(), "b": claim_entry(namespace="team-b")}
         server = server_body(allocations={**ALLOCATED, **others})
@@ -266,22 +258,18 @@ class TestAKilledClient:
         killed = {"claim": claim, "time": "2026-01-01T00:00:00Z"}
         told = {"conditions": [fault], "mps": {"killedClient": killed}}
         server = server_body(allocations=ALLOCATED, status=told)
-        gpu = gpus_up(server)
-        _, jobs = world(node_body(), *gpu, job_body(), pod_body(status=pod))
+        _, jobs = world(*gpus_up(server), job_body(), pod_body(status=pod))
         jobs.reconcile(UID, START)
-        made = looked(jobs, 5)
-        return made.attempts[-1].outcome
+        return looked(jobs, 5).attempts[-1].outcome
 
     def test_the_jobs_beside_it_are_queued_again(self):
         assert self.outcome("claim-b", pod_status("Running")) is Outcome.GPU_FAULT
         failed = pod_status("Failed", exit_code=1, started=START, finished=at(1))
         assert self.outcome("claim-b", failed) is Outcome.GPU_FAULT
 
-    def test_the_job_itself_is_judged_by_its_pod(self):
+    def test_the_job_itself_is_judged_by_its_pod_and_lost_if_it_still_runs(self):
         killed = pod_status("Failed", exit_code=137, started=START, finished=at(1))
         assert self.outcome(CLAIM, killed) is Outcome.FAILED
-
-    def test_what_it_still_runs_is_lost_too(self):
         assert self.outcome(CLAIM, pod_status("Running")) is Outcome.GPU_FAULT
 
 
@@ -295,8 +283,7 @@ class TestEnds:
         return world(node_body(), there, *extra, job_body(), pod)
 
     def outcome(self, jobs: JobReconciler, now: float = 1) -> Outcome | None:
-        made = looked(jobs, now)
-        return made.attempts[-1].outcome
+        return looked(jobs, now).attempts[-1].outcome
 
     def test_the_loss_of_its_server_pod_ends_it(self):
         _, jobs = self.running(up=False)
@@ -304,8 +291,7 @@ class TestEnds:
         assert status(jobs).attempts[-1].message == "shared-0: its server Pod is gone"
 
     def test_a_gpu_that_is_given_back_waits_for_it_for_a_while(self):
-        metadata = {"deletionTimestamp": format_time(START)}
-        state, jobs = self.running(server=server_body(metadata=metadata, allocations=ALLOCATED))
+        state, jobs = self.running(server=server_body(metadata=DELETING, allocations=ALLOCATED))
         assert self.outcome(jobs, 599) is None
         assert jobs.requeue_at(UID, START) == at(600)
         assert self.outcome(jobs, 600) is Outcome.EVICTED
@@ -319,6 +305,7 @@ class TestEnds:
         assert self.outcome(jobs, 599) is None
         assert self.outcome(jobs, 600) is Outcome.EVICTED
         assert "drained" in status(jobs).attempts[-1].message
+        assert jobs.requeue_at(UID, at(600)) is None
 
     @pytest.mark.parametrize(("claim", "peak"), [(CLAIM, 3 * GIB), ("claim-earlier", None)])
     def test_its_peak_is_what_the_agent_saw_of_its_own_claim(self, claim: str, peak: int | None):
@@ -356,6 +343,17 @@ class TestEnds:
         assert self.outcome(jobs, 2) is Outcome.GPU_FAULT
         take(state, server_body(allocations=ALLOCATED))
         assert self.outcome(jobs, 3) is Outcome.FAILED  # nobody has written it down
+
+    def test_a_fault_before_it_starts_is_not_charged_to_a_job_that_is_alone(self):
+        fault = {"type": "Faulted", "status": "True", "reason": "MPSFault"}
+        alone = {CLAIM: ALLOCATED[CLAIM] | {"alone": True}}
+        server = server_body(allocations=alone, status={"conditions": [fault]})
+        for said, outcome in (
+            (pod_status(), Outcome.GPU_FAULT),
+            (pod_status("Running", started=START), Outcome.FAILED),
+        ):
+            _, jobs = world(*gpus_up(server), job_body(), pod_body(status=said))
+            assert self.outcome(jobs) is outcome
 
     def test_nothing_starts_on_a_gpu_that_goes_or_in_a_partition_that_is_gone(self):
         waits = job_body(), pod_body(gated=True), job_claim_body()

@@ -5,12 +5,10 @@ from typing import Any
 import pytest
 
 from jobs.job_objects import ALLOCATED, UID, status, wish, world, write
-from partita.jobs.job_reconciler import JobReconciler
-from partita.models import Phase, SharedGPUJobStatus
+from partita.models import Phase
 from partita.scheduling.cycle_result import Explained
 from partita.scheduling.reasons import Reason, WaitingReason
 from partita.scheduling.waiting_jobs import BEHIND_OWN_JOBS
-from partita.store.state import State
 from support.builders import (
     DELETING,
     START,
@@ -82,8 +80,7 @@ class TestStatuses:
         assert self.state.queues.job_statuses.due_in() == pytest.approx(wait, abs=1)
         assert status(self.jobs, now + wait).queue_position == new
 
-    @staticmethod
-    def a_wish_taken_back() -> tuple[State, JobReconciler, SharedGPUJobStatus]:
+    def test_a_reason_that_passed_before_or_while_it_was_written_does_not_stay(self):
         """A job that has never fitted, for a moment no GPU to fit on, and now has one again."""
         state, jobs = world(*gpus_up(server_body()), job_body(gpuMemory="400Gi"))
         jobs.reconcile(UID, START)
@@ -100,16 +97,8 @@ class TestStatuses:
         take(state, server_body())
         jobs.refresh_largest("shared")
         jobs.reconcile(UID, at(2))
-        return state, jobs, passing
-
-    def test_a_reason_that_passed_before_it_was_written_is_taken_back(self):
-        state, jobs, _ = self.a_wish_taken_back()
         assert status(jobs, 2) == state.jobs[UID].status
         assert jobs.status(UID, at(2)) is None
-
-    def test_a_reason_that_passed_while_it_was_written_does_not_stay(self):
-        state, jobs, passing = self.a_wish_taken_back()
-        jobs.status(UID, at(2))
         take(state, job_body(gpuMemory="400Gi", status=passing.dump()))
         jobs.reconcile(UID, at(3))
         assert status(jobs, 3).reason == "NeverFits"
@@ -158,11 +147,13 @@ class TestStatuses:
         shown = status(jobs, 1)
         assert (shown.phase, shown.message == said) == (Phase.QUEUED, False)
 
-    def test_the_partitions_that_there_are_are_told_anew_when_one_comes_or_goes(self):
+    def test_which_partitions_there_are_is_told_anew_when_one_comes_or_goes_not_changes(self):
         state, jobs = world(job_body(partition="typo"))
         jobs.reconcile(UID, START)
         write(state, jobs, partition="typo")
         state.queues.jobs.take()
+        take(state, partition_body(metadata={"generation": 2}))
+        assert state.queues.jobs.take() == set()  # one has changed
         other = partition_body("other")
         take(state, other)
         assert state.queues.jobs.take() == {UID}
@@ -170,13 +161,6 @@ class TestStatuses:
         assert "there is: other, shared" in status(jobs, 1).message
         take(state, other, deleted=True)
         assert state.queues.jobs.take() == {UID}
-
-    def test_a_change_of_one_partition_leaves_those_of_others_alone(self):
-        state, jobs = world(job_body(partition="typo"))
-        jobs.reconcile(UID, START)
-        state.queues.jobs.take()
-        take(state, partition_body(metadata={"generation": 2}))
-        assert state.queues.jobs.take() == set()
 
     def test_urgency(self):
         """An end is written at once; what may soon be out of date is not."""

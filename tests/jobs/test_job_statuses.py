@@ -23,12 +23,8 @@ from support.meanwhile import running
 from support.polling import until
 
 
-def status(phase: Phase, message: str = "") -> SharedGPUJobStatus:
-    return SharedGPUJobStatus(phase=phase, message=message)
-
-
-def retried(phase: Phase, retry: str) -> SharedGPUJobStatus:
-    return SharedGPUJobStatus(phase=phase, retry=retry)
+def status(phase: Phase, message: str = "", retry: str = "") -> SharedGPUJobStatus:
+    return SharedGPUJobStatus(phase=phase, message=message, retry=retry)
 
 
 def with_attempts(outcomes: dict[int, Outcome | None]) -> SharedGPUJobStatus:
@@ -36,17 +32,10 @@ def with_attempts(outcomes: dict[int, Outcome | None]) -> SharedGPUJobStatus:
     return SharedGPUJobStatus(attempts=attempts)
 
 
-class Jobs:
-    """Stands in for what computes the statuses."""
-
-    def __init__(self) -> None:
-        self.records: defaultdict[str, JobRecord] = defaultdict(JobRecord)
-
-
-def a_writer(kube: FakeKube, state: State, jobs: Jobs | None = None, **more: Any) -> StatusWriter:
-    computed: Any = jobs or Jobs()
+def a_writer(kube: FakeKube, state: State, jobs: Any = None, **more: Any) -> StatusWriter:
+    jobs = jobs or Mock(records=defaultdict(JobRecord))  # what computes the statuses
     times = Times(retry_after=0.01)
-    return StatusWriter(kube, state, computed, Mock(), times=times, **more)  # type: ignore[arg-type]
+    return StatusWriter(kube, state, jobs, Mock(), times=times, **more)  # type: ignore[arg-type]
 
 
 def a_queue(*names: str, answers: bool = True, **more: Any) -> tuple[FakeKube, StatusWriter]:
@@ -80,11 +69,11 @@ class TestStatuses:
         return a_state(job_body())
 
     @pytest.fixture
-    def jobs(self) -> Jobs:
-        return Jobs()
+    def jobs(self) -> Mock:
+        return Mock(records=defaultdict(JobRecord))
 
     @pytest.fixture
-    async def writer(self, kube: FakeKube, state: State, jobs: Jobs) -> AsyncIterator[StatusWriter]:
+    async def writer(self, kube: FakeKube, state: State, jobs: Mock) -> AsyncIterator[StatusWriter]:
         kube.objects["train"]["metadata"] = state.jobs["uid-train"].metadata.dump()
         made = a_writer(kube, state, jobs)
         async with running(made.run()):
@@ -121,23 +110,23 @@ class TestStatuses:
     @pytest.mark.parametrize(
         ("stands", "wish"),
         [
-            ((Phase.FAILED, "1"), (Phase.FAILED, "2")),
-            ((Phase.FAILED, "2"), (Phase.QUEUED, "2")),
-            ((Phase.SUCCEEDED, "1"), (Phase.QUEUED, "2")),
+            ((Phase.FAILED, "", "1"), (Phase.FAILED, "", "2")),
+            ((Phase.FAILED, "", "2"), (Phase.QUEUED, "", "2")),
+            ((Phase.SUCCEEDED, "", "1"), (Phase.QUEUED, "", "2")),
         ],
         ids=["the retry would not be made", "it would be made twice", "it has not failed"],
     )
     async def test_a_status_of_before_the_end_of_the_job_is_not_written(
         self, kube, state, writer, jobs, stands, wish
     ):
-        state.apply_job(kube.bump("train", {"status": retried(*stands).dump()}))
-        writer.want("uid-train", retried(*wish), 0.0)
+        state.apply_job(kube.bump("train", {"status": status(*stands).dump()}))
+        writer.want("uid-train", status(*wish), 0.0)
         await until(lambda: jobs.records)
         assert kube.writes == []
 
     async def test_a_failed_job_is_queued_again_for_a_new_request(self, kube, state, writer):
-        state.apply_job(kube.bump("train", {"status": retried(Phase.FAILED, "1").dump()}))
-        writer.want("uid-train", retried(Phase.QUEUED, "2"), 0.0)
+        state.apply_job(kube.bump("train", {"status": status(Phase.FAILED, retry="1").dump()}))
+        writer.want("uid-train", status(Phase.QUEUED, retry="2"), 0.0)
         await until(lambda: state.jobs["uid-train"].status.phase is Phase.QUEUED)
 
     async def test_an_end_keeps_its_times_when_it_is_computed_again(self, kube, state, writer):
@@ -312,6 +301,10 @@ class TestStatuses:
         await until(lambda: jobs.records["uid-train"].status_refused)
         assert state.queues.jobs.take() == {"uid-train"}
         assert len(kube.writes) == 1
+        kube.errors = [InvalidError("patch", 422, "too long")]
+        writer._times = Times(retry_after=3600.0)
+        writer.want("uid-train", status(Phase.RUNNING), 0.0)
+        await until(state.queues.jobs.due_in)  # and not at once
 
     async def test_a_job_that_is_gone_is_let_go(self, kube, writer):
         kube.errors = [NotFoundError("patch", 404, "no")]

@@ -11,7 +11,7 @@ import pytest
 from jobs.job_objects import ALLOCATED, CLAIM, UID, world
 from jobs.plans import NOW, around, attempt, with_attempts
 from partita.jobs.lifecycle import Plan, plan_job
-from partita.models import Allocation, Outcome, Phase, SharingMode
+from partita.models import Outcome, Phase, SharingMode
 from partita.models.quantities import format_time
 from partita.store.views import PodView
 from support.builders import (
@@ -50,10 +50,6 @@ def plan(pod: PodView, outcome: Outcome | None = Outcome.SUSPENDED, **fields: An
     return plan_job(with_attempts(attempt(1, outcome)), around(pod, **fields), NOW)
 
 
-def marked(plan: Plan) -> dict[str, Allocation]:
-    return dict(plan.marks)
-
-
 def after(made: Plan, pod: PodView, seconds: float = 1, **fields: Any) -> Plan:
     """Plan again once the marks are in the ledger."""
     fields = {"allocated": 1, "mode": SharingMode.MPS, **fields}
@@ -72,7 +68,7 @@ def test_the_ledger_is_marked_before_the_pod_is_deleted():
     assert unmarked == around(pod, allocated=1).allocated["shared-0"]
     assert (made.delete_pods, made.release) == ((), False)
     then = after(made, pod)
-    assert (then.delete_pods, marked(then), then.release) == ((pod,), {}, False)
+    assert (then.delete_pods, then.marks, then.release) == ((pod,), {}, False)
 
 
 def test_all_gpus_of_a_job_are_marked_first():
@@ -96,13 +92,13 @@ def test_a_mark_is_written_once_although_the_clocks_differ():
     made = plan(running())
     for shift in (-2, 0, 5):
         pod = running(deleted=NOW + timedelta(seconds=GRACE + shift))
-        assert marked(after(made, pod)) == {}
+        assert after(made, pod).marks == {}
 
 
 def test_a_pod_that_the_api_server_is_removing_is_not_marked_again():
     """A watch shows a Pod whose grace period was set to 0 for a moment before it is gone."""
     made = plan(running())
-    assert marked(after(made, running(deleted=NOW, grace=0))) == {}
+    assert after(made, running(deleted=NOW, grace=0)).marks == {}
     kept = running(deleted=NOW, grace=0, finalizers=["batch.kubernetes.io/job-tracking"])
     (mark,) = after(made, kept).marks.values()
     assert mark.release_deadline == NOW
@@ -119,34 +115,34 @@ def test_a_shorter_grace_period_is_marked_before_it_is_given():
     assert (mark.releasing_since, mark.release_deadline) == (NOW, NOW + timedelta(seconds=12))
     assert sooner.delete_pods == ()
     then = plan_job(job, replace(context, allocated=dict(sooner.marks)), NOW + timedelta(seconds=3))
-    assert (then.delete_pods, then.grace, marked(then)) == ((slow,), 10, {})
+    assert (then.delete_pods, then.grace, then.marks) == ((slow,), 10, {})
 
 
 def test_without_mps_a_pod_is_deleted_at_once():
     pod = running()
     made = plan(pod, mode=SharingMode.TIME_SLICING)
-    assert (made.delete_pods, marked(made)) == ((pod,), {})
+    assert (made.delete_pods, made.marks) == ((pod,), {})
 
 
 def test_nothing_is_marked_for_a_node_that_is_gone_or_a_pod_on_no_node():
     gone = running()
     made = plan(gone, node_exists=lambda _: False)
-    assert (made.delete_pods, made.delete_now, marked(made)) == ((gone,), True, {})
+    assert (made.delete_pods, made.delete_now, made.marks) == ((gone,), True, {})
     unbound = running(node="")
     made = plan(unbound)
-    assert (made.delete_pods, marked(made)) == ((unbound,), {})
+    assert (made.delete_pods, made.marks) == ((unbound,), {})
 
 
 @pytest.mark.parametrize("number", [1, 3])
 def test_an_allocation_of_another_attempt_is_not_marked(number: int):
     made = plan(running(number, deleted=NOW), outcome=None, allocated=2)
-    assert marked(made) == {}
+    assert made.marks == {}
 
 
 def test_a_job_that_ends_by_itself_costs_no_mark():
     finished = a_pod(status=pod_status("Succeeded"))
-    assert marked(plan(finished, Outcome.SUCCEEDED)) == {}
-    assert marked(plan(running(), outcome=None)) == {}
+    assert plan(finished, Outcome.SUCCEEDED).marks == {}
+    assert plan(running(), outcome=None).marks == {}
 
 
 @pytest.mark.parametrize(("mode", "servers"), [("MPS", {"shared-0"}), ("TimeSlicing", set())])

@@ -4,37 +4,22 @@ from typing import Any
 
 import pytest
 
-from jobs.plans import NOW, around, attempt, ended, last, with_attempts
+from jobs.plans import NO_RETRY, around, failed, last, with_attempts
 from partita.jobs.attempts import Ending
 from partita.jobs.lifecycle import Plan, plan_job
 from partita.models import Outcome, Phase
 from partita.scheduling.memory_request import UNCHANGED_RECLAIMS
-from support.builders import GIB, a_pod, at, seconds
+from support.builders import GIB, at, seconds
 
 TERMINATED = "torch.AcceleratorError: CUDA error: the MPS client has been terminated by the server"
 REFUSED = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.00 GiB"
 FAULT = Ending(Outcome.GPU_FAULT, "shared-0: MPSFault", suspect=True)
-RETRY = {"limit": 0, "outOfMemory": {"limit": 0}}
 
 
-def judged(
-    message: str, *, peak: float | None, limit: str | None = "20Gi", before: int = 0, **more: object
-) -> Plan:
+def judged(message: str, *, peak: float | None, limit: str | None = "20Gi", **more: Any) -> Plan:
     """Plan a job with 8 GiB guaranteed whose program has ended so, after so many reclaims."""
-    number = before + 1
-    job = with_attempts(
-        *(attempt(n, Outcome.RECLAIMED, memoryLimit=limit) for n in range(1, number)),
-        attempt(number, memoryLimit=limit),
-        retry=RETRY,
-    )
-    values = {
-        "ended_since": {number: at(60)},
-        "allocated": number,
-        "peak": None if peak is None else int(peak * GIB),
-        "contexts": GIB // 2,
-    }
-    pod = a_pod(attempt=number, status=ended(more.pop("exit_code", 1), message))
-    return plan_job(job, around(pod, **(values | more)), NOW)
+    used = None if peak is None else int(peak * GIB)
+    return failed(message, limit=limit, peak=used, contexts=GIB // 2, **more)
 
 
 class TestEviction:
@@ -105,7 +90,7 @@ class TestThrashing:
         if delay is None:
             assert made.wants_gpu
         else:
-            job = with_attempts(*(a.dump() for a in made.attempts), retry=RETRY)
+            job = with_attempts(*(a.dump() for a in made.attempts), retry=NO_RETRY)
             later = plan_job(job, around(), end + seconds(delay - 1))
             assert (later.reason, later.wake) == ("BackOff", end + seconds(delay))
             assert plan_job(job, around(), end + seconds(delay)).wants_gpu

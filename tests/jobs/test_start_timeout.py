@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from jobs.job_objects import UNSCHEDULABLE
-from jobs.plans import NOW, around, attempt, gated, last, with_attempts, written
+from jobs.plans import NO_RETRY, NOW, around, attempt, gated, last, with_attempts, written
 from partita.jobs.lifecycle import plan_job
 from partita.models import Outcome, Phase
 from partita.models.quantities import format_time
@@ -15,7 +15,6 @@ PULLING = {
 FETCHING = {"name": "fetch", "state": {"running": {"startedAt": format_time(at(2))}}}
 TIMES = {"startedAt": format_time(at(2)), "finishedAt": format_time(at(50))}
 FETCHED = {"name": "fetch", "state": {"terminated": {"exitCode": 0, **TIMES}}}
-NO_RETRY = {"limit": 0, "outOfMemory": {"limit": 0}}
 DELETED = {"deletionTimestamp": format_time(at(20))}
 
 
@@ -85,11 +84,8 @@ class TestStart:
         made = plan_job(a_job(), there, at(109))
         assert (made.wake, last(made).outcome) == (at(110), None)
         made = plan_job(a_job(), there, at(110))
-        assert (last(made).outcome, last(made).reason) == (
-            Outcome.NOT_STARTED, "ImagePullBackOff",
-        )  # fmt: skip
-        job = written(a_job(), made)
-        assert plan_job(job, around(), at(111)).reason == "BackOff"
+        assert (last(made).outcome, last(made).reason) == (Outcome.NOT_STARTED, "ImagePullBackOff")
+        assert plan_job(written(a_job(), made), around(), at(111)).reason == "BackOff"
 
     def test_a_gated_pod_has_no_longer(self):
         there = around(gated(), allocated=1, start_timeout=60)
@@ -126,9 +122,8 @@ class TestNodes:
 
     def test_a_pod_that_goes_on_a_node_that_answers_is_waited_for(self):
         pod = a_pod(status=pod_status("Running", started=at(5)), metadata=DELETED)
-        made = plan_job(
-            with_attempts(attempt()), around(pod, allocated=1, start_timeout=60), at(500)
-        )
+        there = around(pod, allocated=1, start_timeout=60)
+        made = plan_job(with_attempts(attempt()), there, at(500))
         assert (made.phase, last(made).outcome) == (Phase.RUNNING, None)
 
     def test_a_pod_that_has_not_started_there_is_not_started(self):

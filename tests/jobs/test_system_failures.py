@@ -2,28 +2,15 @@
 
 import pytest
 
-from jobs.plans import NOW, around, attempt, ended, last, with_attempts
-from partita.jobs.lifecycle import Plan, plan_job
+from jobs.plans import NOW, around, attempt, failed, last, with_attempts
+from partita.jobs.lifecycle import plan_job
 from partita.jobs.system_failures import MAX_REFUSALS, MAX_SYSTEM_FAILURES
 from partita.models import Outcome, Phase
-from support.builders import GIB, a_pod, at, seconds
+from support.builders import GIB, at, seconds
 
 CUDA_OOM = "CUDA_ERROR_OUT_OF_MEMORY: out of memory"
 NOT_READY = "RuntimeError: CUDA error: MPS server is not ready to accept new MPS client requests"
 TERMINATED = "CUDA error: the MPS client has been terminated by the server"
-
-
-def failed(message: str, before: int = 0, **surroundings: object) -> Plan:
-    """Plan a job of 8 GiB whose program ended so, after so many system failures."""
-    number = before + 1
-    job = with_attempts(
-        *(attempt(n, Outcome.SYSTEM_FAILURE) for n in range(1, number)),
-        attempt(number),
-        retry={"limit": 0, "outOfMemory": {"limit": 0}},
-    )
-    values = {"ended_since": {number: at(60)}, "system_failures": before, "allocated": number}
-    pod = a_pod(attempt=number, status=ended(1, message))
-    return plan_job(job, around(pod, **(values | surroundings)), NOW)
 
 
 class TestMemory:

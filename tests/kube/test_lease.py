@@ -186,6 +186,17 @@ async def test_a_leader_that_slept_but_was_not_replaced_leads_on(leases: Leases,
     assert one.held()
 
 
+@pytest.mark.parametrize("free", [None, {"metadata": {}, "spec": {"holderIdentity": ""}}])
+async def test_a_leader_that_slept_does_not_take_what_another_may_have_left(
+    leases: Leases, clock: Clock, free: dict[str, Any] | None
+):
+    one = await leading(leases)
+    clock.now += 15
+    leases.body = free
+    with pytest.raises(LeaseLostError, match="nobody"):
+        await one.keep()
+
+
 async def test_without_the_api_server_it_is_lost_in_time(leases: Leases, clock: Clock):
     one = await leading(leases)
     leases.down = True

@@ -20,7 +20,7 @@ from support.history import PATHS, History
 from support.judged import judged
 
 FOLDER = Path(__file__).parent
-TEST_SECONDS = 180
+TEST_SECONDS = 300
 RECORDED = {**PATHS, "jobs": "/apis/batch/v1/jobs", "deployments": "/apis/apps/v1/deployments"}
 
 

@@ -82,9 +82,10 @@ async def test_each_server_pod_gets_a_gpu_of_its_own_that_the_partition_selects_
         await install(nvidia, node, *gpus)
         await cluster.history.until(lambda: len(held(cluster)) == 2)
         assert held(cluster) == {(node, "gpu-1"), (node, "gpu-2")}
-        status = await says(cluster, partition, "InsufficientGPUs")
-        (message,) = {c["message"] for c in status["conditions"] if c["type"] == "Degraded"}
-        assert "2 of 3 GPUs could be allocated" in message
-        assert "spec.gpuSelector.products" in message
+        said = "2 of 3 GPUs could be allocated"
+        status = await cluster.partition_says(partition, lambda s: said in str(s))
+        (degraded,) = [c for c in status["conditions"] if c["type"] == "Degraded"]
+        assert degraded["reason"] == "InsufficientGPUs"
+        assert "spec.gpuSelector.products" in degraded["message"]
         await cluster.scale(partition, 0)
         await cluster.history.until(lambda: not held(cluster))

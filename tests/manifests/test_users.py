@@ -151,8 +151,12 @@ async def test_a_user_with_edit_works_and_is_told_what_is_hidden(
         )
     golden(Path(__file__).with_name("walk-of-a-user.txt"), said)
     begun = {"COMP_WORDS": "partita explain ", "COMP_CWORD": "2"}
-    offered = await user(_PARTITA_COMPLETE="bash_complete", **begun)
-    assert f"{enforced}/runs" in offered.stdout
+
+    async def offers() -> bool:  # a slow API server has nothing to offer
+        offered = await user(_PARTITA_COMPLETE="bash_complete", **begun)
+        return f"{enforced}/runs" in offered.stdout
+
+    await until(offers)
 
 
 async def test_the_console_of_a_user_with_edit_shows_the_own_namespace(

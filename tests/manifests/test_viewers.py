@@ -11,6 +11,7 @@ from manifests.rendering import ROOT, documents, kustomize
 from support.api import Api
 from support.clusters import ApiServer
 from support.kubectl import Kubectl
+from support.polling import until
 
 PAGE = ROOT / "docs" / "how-to" / "open-the-console.md"
 NAMESPACE = "team-vision"
@@ -80,6 +81,6 @@ async def test_usage_is_read_by_those_to_whom_it_was_granted(
     there = "--namespace=partita-system"
     assert not await may("list", there)
     (await kubectl(*shlex.split(line))).ok()
-    assert await may("list", there)
+    await until(lambda: may("list", there))
     assert not await may("update", there)
     assert not await may("list", "--namespace=default")

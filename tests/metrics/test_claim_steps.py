@@ -79,22 +79,15 @@ def test_a_claim_that_nobody_binds_is_taken_back_and_waits_from_then_on() -> Non
     assert world.took("partita_claim_queue_seconds") == [2, 5.0 + 30.0]
 
 
-def test_an_allocation_that_replaces_another_between_two_looks_counts_as_two() -> None:
-    world = World()
-    world.see()
-    world.ledger(5)
-    world.see(5)
-    world.ledger(20)
-    assert world.see(20) == {"Allocated": 2, "TakenBack": 1}
-
-
-def test_more_memory_for_the_same_allocation_is_growth() -> None:
+def test_more_memory_is_growth_and_an_allocation_that_replaces_another_counts_as_two() -> None:
     world = World()
     world.see()
     world.ledger(5)
     world.see(5)
     world.ledger(5, memory="12Gi")
     assert world.see(6) == {"Allocated": 1, "Grown": 1}
+    world.ledger(20, memory="12Gi")
+    assert world.see(20) == {"Allocated": 2, "Grown": 1, "TakenBack": 1}
 
 
 @pytest.mark.parametrize("reason", ["InvalidSpec", "NeverFits", "NoPod"])

@@ -32,6 +32,7 @@ from support.builders import (
 from support.claims import claim_body, claim_entry, claiming_pod_body
 
 RUNNERS: Mapping[str, PolicyRunner] = {}
+OLDEST = "partita_queue_oldest_timestamp_seconds"
 
 
 def metrics(state: State, runners: Mapping[str, PolicyRunner] = RUNNERS, **more: Any) -> Metrics:
@@ -131,16 +132,12 @@ def test_claims_are_counted_by_phase_and_wait_in_the_same_queue():
     state = a_state_with_claims()
     made = metrics(state)
     phases = values(made, "partita_claims", partition="shared")
-    assert {phase: n for (phase,), n in phases.items() if n} == {
-        "Gated": 1, "Queued": 2, "Assigned": 1,
-    }  # fmt: skip
+    counted = {phase: n for (phase,), n in phases.items() if n}
+    assert counted == {"Gated": 1, "Queued": 2, "Assigned": 1}
     reasons = values(made, "partita_queue_jobs", partition="shared")
-    assert {reason: n for (reason,), n in reasons.items() if n} == {
-        "InsufficientMemory": 1, "NeverFits": 1,
-    }  # fmt: skip
-    assert values(made, "partita_queue_oldest_timestamp_seconds") == {
-        ("shared",): START.timestamp()
-    }
+    waiting = {reason: n for (reason,), n in reasons.items() if n}
+    assert waiting == {"InsufficientMemory": 1, "NeverFits": 1}
+    assert values(made, OLDEST) == {("shared",): START.timestamp()}
     assert values(made, "partita_gpu_idle_claims") == {("shared", "shared-0"): 1}
     status = partition_status(state.partitions["shared"], state, None, at(0))
     assert (status.queue.queued, status.queue.running) == (2, 1)
@@ -151,15 +148,11 @@ def test_since_when_the_oldest_waits_that_time_can_help():
     again = SharedGPUJobStatus(attempts=(ended,)).dump()
     stuck = {"phase": "Queued", "reason": "NeverFits"}
     state = a_state(partition_body(), job_body("stuck", status=stuck))
-    assert values(metrics(state), "partita_queue_oldest_timestamp_seconds") == {}
+    assert values(metrics(state), OLDEST) == {}
     state.apply_job(job_body("again", status=again))
-    assert values(metrics(state), "partita_queue_oldest_timestamp_seconds") == {
-        ("shared",): at(50).timestamp()
-    }
+    assert values(metrics(state), OLDEST) == {("shared",): at(50).timestamp()}
     state.apply_job(job_body("first"))
-    assert values(metrics(state), "partita_queue_oldest_timestamp_seconds") == {
-        ("shared",): START.timestamp()
-    }
+    assert values(metrics(state), OLDEST) == {("shared",): START.timestamp()}
 
 
 # GPUs.
@@ -175,9 +168,8 @@ def test_a_gpu_with_allocations_usage_and_mps():
     gpu = ("shared", "shared-0")
     assert values(made, "partita_partition_wanted_gpus") == {("shared",): 2}
     assert values(made, "partita_gpu_memory_bytes") == {gpu: 40 * GIB}
-    assert values(made, "partita_gpu_allocatable_memory_bytes") == {
-        gpu: 40 * 1024 * 93 // 100 << 20
-    }
+    allocatable = 40 * 1024 * 93 // 100 << 20
+    assert values(made, "partita_gpu_allocatable_memory_bytes") == {gpu: allocatable}
     assert values(made, "partita_gpu_allocated_memory_bytes") == {gpu: 9 * GIB}
     assert values(made, "partita_gpu_allocated_jobs") == {gpu: 2}
     assert values(made, "partita_gpu_used_memory_bytes") == {gpu: 3 * GIB}

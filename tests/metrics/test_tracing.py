@@ -78,11 +78,8 @@ def test_a_life_reaches_from_submission_to_the_end_with_a_span_for_each_attempt(
     assert first.parent.span_id == second.parent.span_id == whole.context.span_id
     assert whole.attributes["partita.job.uid"] == "uid-train"
     assert whole.attributes["k8s.namespace.name"] == "team-a"
-    assert [span.status.description for span in (whole, first, second)] == [
-        None,
-        "OutOfMemory",
-        None,
-    ]
+    said = [span.status.description for span in (whole, first, second)]
+    assert said == [None, "OutOfMemory", None]
     assert first.attributes["partita.memory.peak"] == 8 * GIB
     assert "partita.memory.peak" not in second.attributes
 
@@ -144,7 +141,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 
 
 def test_a_collector_gets_the_whole_tree_once(collector: Collector):
-    with tracing() as traces:
+    with tracing(Times(close_traces=TIMEOUT)) as traces:
         job = a_job()
         running = DONE.model_copy(update={"phase": Phase.RUNNING, "completion_time": None})
         for status in (running, DONE, DONE):

@@ -64,7 +64,7 @@ class SimulatedCluster:
 
     async def server_pod(self, name: str, mode: str = "MPS", **spec: Any) -> None:
         """Create the Pod of a GPUServer."""
-        env = {"PARTITA_MODE": mode, "PARTITA_MAX_JOBS": "4"}
+        env = {"PARTITA_MODE": mode}
         server = (await self.api.get(f"{SERVERS}/{name}")).ok().body
         owner = {
             "apiVersion": server["apiVersion"],

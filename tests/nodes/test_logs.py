@@ -24,7 +24,7 @@ async def test_a_program_prints_its_progress_and_its_end(cluster, nodes, node_sp
     async with nodes.running(node_spec(gpus=1)):
         server = await cluster.ready(await cluster.server())
         await cluster.job("good", server, limit="0=4096M", duration="20s", memory="1Gi,3Gi")
-        await cluster.phase("good", "Running")
+        await cluster.phase("good", "Running", "Succeeded")
         whole = (await log_of(cluster, "good", follow="true")).ok().body
         await cluster.ended("good")
         end = (await log_of(cluster, "good", tailLines=2, container="main")).ok().body

@@ -90,7 +90,7 @@ async def test_what_runs_goes_on_after_a_restart(cluster, nodes, node_spec) -> N
         before = [await cluster.ready(name) for name in names]
         await cluster.job("a", before[1], duration="30s", memory="1Gi")
         await cluster.job("gone", before[0], duration="1h")
-        running = await cluster.phase("a", "Running")
+        running = await cluster.phase("a", "Running", "Succeeded")
         await cluster.phase("gone", "Running")
     await cluster.api.delete(cluster.path("gone"))
     async with nodes.running(spec, speed=10.0):

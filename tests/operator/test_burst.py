@@ -26,11 +26,11 @@ async def test_the_jobs_of_the_example_share_memory_as_it_says(system: System) -
         jobs["sweep"]["template"]["metadata"]["annotations"]["sim.partita.dev/duration"] = "1000h"
         sweep = await _submitted(system, partition, "sweep", jobs["sweep"])
         await sweep.phase("Running")
+        await sweep.until(lambda _: sweep.usage(system.servers(partition)[0]))
         training = await _submitted(system, partition, "training", jobs["training"])
         await training.succeeds()
         await sweep.until(lambda s: s["phase"] == "Running" and len(s["attempts"]) > 1)
-        assert training.outcomes == ["Succeeded"]
-        assert set(sweep.outcomes[:-1]) == {"Reclaimed"}
+        assert (training.outcomes, {*sweep.outcomes[:-1]}) == (["Succeeded"], {"Reclaimed"})
 
 
 async def _submitted(system: System, partition: str, name: str, spec: dict[str, Any]) -> Job:

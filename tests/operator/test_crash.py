@@ -143,4 +143,5 @@ async def test_killed_at_every_so_many_writes_it_comes_to_the_same_end(
         )
         assert kills >= max(1, 16 // max(lives))
         outcomes = scenario.outcomes()
-        assert outcomes == {name: EXPECTED[name] for name in outcomes}
+        statuses = {name: job.status for name, job in scenario.jobs.items()}
+        assert outcomes == {name: EXPECTED[name] for name in outcomes}, statuses

@@ -56,9 +56,9 @@ async def cluster(empty_cluster: ApiServer):
 
 @contextlib.asynccontextmanager
 async def operator(server: Path, port: int, **settings) -> AsyncIterator[None]:
-    options = OperatorSettings(**{"identity": "suite", "health_port": port, **settings})
+    own = OperatorSettings(identity="suite", lease_duration=TIMEOUT, health_port=port, **settings)
     stop = asyncio.Event()
-    work = asyncio.create_task(run_operator(options, str(server), times=TIMES, stop=stop))
+    work = asyncio.create_task(run_operator(own, str(server), times=TIMES, stop=stop))
     try:
         yield
         assert not work.done(), work
@@ -190,9 +190,8 @@ async def test_server_pods_run_the_operators_own_image_where_they_are_wanted(
 async def process(kubeconfig: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run `partita run`; it is to end by itself."""
     command = (sys.executable, "-m", "partita", "run", "--kubeconfig", str(kubeconfig))
-    running = await asyncio.create_subprocess_exec(
-        *command, "--server-namespace", SERVER_NAMESPACE, stderr=asyncio.subprocess.PIPE
-    )
+    command += ("--server-namespace", SERVER_NAMESPACE, f"--lease-duration={TIMEOUT}")
+    running = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
     try:
         yield running
     finally:

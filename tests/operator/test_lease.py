@@ -19,7 +19,7 @@ from support.proxy import FaultProxy
 from support.requests import Request
 from support.system import LEASE, System
 
-DURATION = 3.0
+DURATION = 20.0
 """Seconds of the lease: long for a slow machine, short for a test."""
 
 

@@ -25,7 +25,7 @@ from support.workloads import Workload, delete, submit
 @pytest.fixture(autouse=True)
 def at_once(system: System) -> None:
     """Count every container that started after its memory was raised, and evict again soon."""
-    system.set_times(limits_effective=0, protected=0.5, evict_again=0.1)
+    system.set_times(limits_effective=3.0, protected=0.5, evict_again=0.1)
 
 
 async def refused(system: System, application: str) -> str:

@@ -204,15 +204,15 @@ async def test_without_an_operator_it_gives_the_gpus_back_and_continues_where_it
         held = {"metadata": {"finalizers": ["example.org/hold"]}}
         (await system.api.patch(job.path, held)).ok()
 
-        options = ("--yes", "--end-jobs", "--keep-profiles", "--timeout=1")
+        options = ("--yes", "--end-jobs", "--keep-profiles", "--timeout=5")
         code, _, err = await uninstall(api_server, *options)
         assert code == 1
-        assert "Error: still there after 1 s: SharedGPUJob team/train; find out why" in err
+        assert "Error: still there after 5 s: SharedGPUJob team/train; find out why" in err
         path = f"{GROUP_PATH}/gpuservers/{server['metadata']['name']}"
         assert (await system.api.get(path)).ok().body["metadata"]["finalizers"]
 
         (await system.api.patch(job.path, {"metadata": {"finalizers": None}})).ok()
-        code, out, err = await uninstall(api_server, *options[:-1], "--timeout=60")
+        code, out, err = await uninstall(api_server, *options[:-1], "--timeout=90")
         assert code == 0, err
         assert "SharedGPUJob" not in out
         assert "ApplicationProfile" not in out

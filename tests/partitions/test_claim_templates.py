@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from partita.kube.client import CLAIM_TEMPLATES, Kind
-from partita.kube.errors import AlreadyExistsError, NotFoundError
+from partita.kube.errors import AlreadyExistsError, NotFoundError, UnavailableError
 from partita.models import GPUPartition
 from partita.models.template_name import TemplateName
 from partita.partitions.claim_templates import (
@@ -82,7 +83,7 @@ class Cluster:
     def __init__(self, *bodies: dict[str, Any], unused_template: float = 3600.0) -> None:
         self.state = a_state(*bodies)
         self.kube, self.notes = Kube(), Notes()
-        times = Times(check_templates=0.01, unused_template=unused_template)
+        times = Times(check_templates=0.1, unused_template=unused_template)
         self.templates = ClaimTemplates(self.kube, self.state, self.notes, times)  # type: ignore[arg-type]
 
     def pod(self, body: dict[str, Any], *, deleted: bool = False) -> None:
@@ -186,6 +187,16 @@ async def test_a_template_of_another_partition_than_is_meant_now_goes():
         await until(lambda: str(SIX) not in cluster.kube.templates)
         await until(lambda: "serve-1" in cluster.notes.said)
         assert "several partitions (other, shared)" in cluster.notes.said["serve-1"]
+
+
+async def test_what_somebody_else_has_labelled_and_a_refused_deletion_end_nothing():
+    cluster = Cluster(partition_body())
+    meta = {"name": str(SIX), "namespace": "team-a", "uid": "u", "labels": {"its": "own"}}
+    cluster.kube.templates[str(SIX)] = {"metadata": meta, "spec": {"spec": {}}}
+    refused = AsyncMock(side_effect=UnavailableError("delete", 503, "no"))
+    cluster.kube.delete = refused  # type: ignore[method-assign]
+    async with running(cluster.templates.run()):
+        await until(lambda: refused.await_count > 1)
 
 
 def means(name: TemplateName, *bodies: dict[str, Any]) -> str:

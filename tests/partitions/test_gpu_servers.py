@@ -13,6 +13,7 @@ from partita.store.views import PodView
 from support.builders import DELETING, a_partition, a_server, allocation, server_pod_body, view_of
 
 ALLOCATED = {"claim-train": allocation()}
+NOTHING = GPUServerChanges()
 STARTING: dict[str, Any] = {"node": "", "conditions": {}, "status": {"uuid": "", "memory": "0"}}
 
 
@@ -39,9 +40,8 @@ def names(things: list[GPUServer] | list[PodView]) -> list[str]:
 
 class TestScaling:
     def test_a_new_partition_takes_its_gpus(self):
-        assert planned(a_partition(gpus=3)) == GPUServerChanges(
-            create_servers=["shared-0", "shared-1", "shared-2"]
-        )
+        servers = ["shared-0", "shared-1", "shared-2"]
+        assert planned(a_partition(gpus=3)) == GPUServerChanges(create_servers=servers)
 
     def test_names_are_used_again(self):
         todo = planned(a_partition(gpus=3), a_server("shared-1"))
@@ -84,12 +84,10 @@ class TestChangesOfMode:
         todo = planned(exclusive, *servers)
         assert todo == GPUServerChanges(delete_servers=servers)
 
-    def test_another_number_of_places_does_so_too(self):
-        todo = planned(a_partition(sharing={"maxJobsPerGPU": 4}), a_server())
-        assert names(todo.delete_servers) == ["shared-0"]
-
-    @pytest.mark.parametrize("change", [{"protocol": 3}, {"isolation": "StaticSM"}])
-    def test_what_mps_reads_at_its_start_does_so_too(self, change: dict[str, Any]):
+    @pytest.mark.parametrize(
+        "change", [{"maxJobsPerGPU": 4}, {"protocol": 3}, {"isolation": "StaticSM"}]
+    )
+    def test_another_number_of_places_or_what_mps_reads_at_its_start_does_so_too(self, change):
         todo = planned(a_partition(sharing=change), a_server())
         assert names(todo.delete_servers) == ["shared-0"]
 
@@ -146,9 +144,7 @@ class TestServerPods:
         assert planned(a_partition(), server, pods=[]) == GPUServerChanges(reset=[server])
 
     def test_but_not_while_jobs_are_allocated_on_that_gpu(self):
-        assert (
-            planned(a_partition(), a_server(allocations=ALLOCATED), pods=[]) == GPUServerChanges()
-        )
+        assert planned(a_partition(), a_server(allocations=ALLOCATED), pods=[]) == NOTHING
 
     @pytest.mark.parametrize("metadata", [{}, DELETING])
     def test_an_agent_comes_back_to_the_node_where_pods_with_claims_end(
@@ -157,27 +153,21 @@ class TestServerPods:
         server = a_server(allocations=ALLOCATED, metadata=metadata)
         todo = planned(a_partition(), server, pods=[], ending={"shared-0"})
         assert todo == GPUServerChanges(bring_back=[server])
-        assert planned(a_partition(), server, pods=[], nodes=(), ending={"shared-0"}) == (
-            GPUServerChanges()
-        )
+        assert planned(a_partition(), server, pods=[], nodes=(), ending={"shared-0"}) == NOTHING
         assert not planned(a_partition(), server, ending={"shared-0"}).bring_back
 
     def test_a_pod_that_has_ended_is_replaced(self):
         over = pod(phase="Failed")
         assert planned(a_partition(), a_server(), pods=[over]).delete_pods == [over]
-        assert (
-            planned(a_partition(), a_server(), pods=[pod(phase="Failed", **DELETING)])
-            == GPUServerChanges()
-        )
+        ending = pod(phase="Failed", **DELETING)
+        assert planned(a_partition(), a_server(), pods=[ending]) == NOTHING
 
     def test_a_pod_whose_node_is_gone_is_replaced(self):
         for stranded in (pod(node="node-gone"), pod(node="node-gone", **DELETING)):
             assert planned(a_partition(), a_server(), pods=[stranded]).delete_pods == [stranded]
 
     def test_a_pod_that_waits_for_its_node_is_left_alone(self):
-        assert (
-            planned(a_partition(), a_server(**STARTING), pods=[pod(node="")]) == GPUServerChanges()
-        )
+        assert planned(a_partition(), a_server(**STARTING), pods=[pod(node="")]) == NOTHING
 
     def test_a_pod_from_other_settings_is_replaced_until_it_has_started(self):
         def replaced(pod: PodView, wanted: str = "new", **server: Any) -> bool:
@@ -202,8 +192,6 @@ class TestServerPods:
         assert not replaced(pod(node="", **old), allocations=ALLOCATED)  # brought back
 
     def test_a_pod_whose_uid_is_not_written_down_is_to_be(self):
-        fresh = a_server(status={"podUID": ""})
-        found = pod()
-        assert planned(a_partition(), fresh, pods=[found]) == GPUServerChanges(
-            record=[(fresh, found)]
-        )
+        fresh, found = a_server(status={"podUID": ""}), pod()
+        todo = planned(a_partition(), fresh, pods=[found])
+        assert todo == GPUServerChanges(record=[(fresh, found)])

@@ -32,10 +32,7 @@ SETTINGS = ServerPodSettings(SERVER_NAMESPACE, "partita:1", "partita-agent")
 
 
 def probe_body(status: dict[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
-    meta = {
-        "namespace": SERVER_NAMESPACE,
-        "ownerReferences": [owner("GPUServer", "shared-0")],
-    } | meta
+    meta = {"ownerReferences": [owner("GPUServer", "shared-0")], **meta}
     body = server_pod_body("shared-0-probe", **meta)
     return body | {"status": status or {"phase": "Running"}}
 

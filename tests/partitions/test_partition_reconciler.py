@@ -9,7 +9,7 @@ import pytest
 
 from partita.constants import FINALIZER
 from partita.kube.client import BUDGETS, PODS, SERVERS, Kind
-from partita.kube.errors import NotFoundError
+from partita.kube.errors import ForbiddenError, KubernetesError, NotFoundError
 from partita.models.quantities import format_time
 from partita.partitions.partition_reconciler import PartitionReconciler
 from partita.pods.server_pod import ServerPodSettings
@@ -30,6 +30,8 @@ class Kube:
         self.emptied: list[str] = []
         self.budgets: list[str] = []
         self.deleted: list[str] = []
+        self.refuses: KubernetesError | None = None
+        """The answer to a new Pod."""
 
     async def get(self, kind: Kind, name: str, namespace: str = "") -> dict[str, Any]:
         assert (kind, namespace) == (PODS, "partita-system")
@@ -39,6 +41,8 @@ class Kube:
 
     async def create(self, kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
         if kind is PODS:
+            if self.refuses is not None:
+                raise self.refuses
             await asyncio.Event().wait()  # what happens after that is not tested here
         assert kind is BUDGETS
         self.budgets.append(body["metadata"]["name"])
@@ -77,6 +81,13 @@ async def test_a_gpu_that_lost_its_pod_is_forgotten(state: State):
     kube = Kube()
     await look(kube, state)
     assert set(kube.emptied) == {"shared-0"}
+
+
+async def test_a_refused_server_pod_keeps_nothing_else_waiting(state: State):
+    kube = Kube()
+    kube.refuses = ForbiddenError("create", 403, "exceeded quota")
+    async with looking(kube, state):
+        await until(lambda: kube.budgets)
 
 
 async def test_a_gpu_whose_new_pod_no_watch_has_told_of_is_not(state: State):

@@ -19,7 +19,6 @@ from partita_policies.start_times.wait_change import WaitChange
 from support.builders import (
     DELETING,
     GIB,
-    SERVER_NAMESPACE,
     a_partition,
     a_state,
     allocation,
@@ -111,14 +110,13 @@ def test_a_gpu_without_its_node_or_its_server_pod_is_unready():
 
 
 def test_a_gpu_whose_probe_pod_does_not_start_says_why():
-    owned = {"namespace": SERVER_NAMESPACE, "ownerReferences": [owner("GPUServer", "shared-0")]}
-    probe = server_pod_body("shared-0-probe", **owned)
+    of_server = [owner("GPUServer", "shared-0")]
+    probe = server_pod_body("shared-0-probe", ownerReferences=of_server)
     waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
     statuses = [{"name": "probe", "state": {"waiting": waiting}}]
     probe["status"] = {"phase": "Pending", "containerStatuses": statuses}
-    gpu = server_body(
-        conditions={"Ready": "False"}, status={"capabilities": {"limitHook": "Unknown"}}
-    )
+    unknown = {"capabilities": {"limitHook": "Unknown"}}
+    gpu = server_body(conditions={"Ready": "False"}, status=unknown)
     (summary,) = overview(a_state(*gpus_up(gpu), probe)).gpu_summary
     assert summary.state == "Unready"
     assert "its probe Pod partita-system/shared-0-probe does not start" in summary.message
@@ -128,9 +126,8 @@ def test_a_gpu_whose_probe_pod_does_not_start_says_why():
 def test_gpus_that_are_not_there_yet_are_on_their_way():
     status = overview(a_state(*gpus_up(server_body())), a_partition(gpus=3))
     assert conditions(status)["Ready"] == ("False", "Starting", "1 of 3 GPUs are ready")
-    assert conditions(status)["Progressing"] == (
-        "True", "GPUsMoving", "2 GPUs start, 0 are released",
-    )  # fmt: skip
+    moving = ("True", "GPUsMoving", "2 GPUs start, 0 are released")
+    assert conditions(status)["Progressing"] == moving
 
 
 def test_a_partition_of_no_gpus_is_ready():
@@ -195,9 +192,8 @@ class TestPolicies:
         runner = PolicyRunner(PolicySpec(name="sjf"))
         runner.failure, runner.active = "policy sjf raised KeyError: 3", "fifo"
         status = overview(a_state(*gpus_up(server_body())), None, runner)
-        assert conditions(status)["PolicyHealthy"] == (
-            "False", "FallbackDecides", "policy sjf raised KeyError: 3",
-        )  # fmt: skip
+        failed = ("False", "FallbackDecides", "policy sjf raised KeyError: 3")
+        assert conditions(status)["PolicyHealthy"] == failed
 
 
 def test_of_a_thousand_gpus_in_trouble_as_many_are_named_as_a_condition_holds():
@@ -261,10 +257,8 @@ def test_nodes_without_the_label_of_their_product_are_told_of():
 
 def test_a_server_pod_whose_image_cannot_be_pulled_says_so():
     waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
-    status = {
-        "phase": "Pending",
-        "containerStatuses": [{"name": "agent", "state": {"waiting": waiting}}],
-    }
+    statuses = [{"name": "agent", "state": {"waiting": waiting}}]
+    status = {"phase": "Pending", "containerStatuses": statuses}
     state = a_state(node_body(), server_body(**EMPTY), pending("shared-0", status, "node-1"))
     found = conditions(overview(state))
     assert found["Ready"][:2] == ("False", "ServerPodsStuck")
@@ -274,9 +268,8 @@ def test_a_server_pod_whose_image_cannot_be_pulled_says_so():
 
 def test_server_pods_that_the_api_server_refuses_say_so():
     refused = StuckPods("ServerPodsRefused", "create pods partita-servers/shared-0: 403")
-    status = partition_status(
-        a_partition(), a_state(node_body(), server_body(**EMPTY)), None, at(0), refused
-    )
+    state = a_state(node_body(), server_body(**EMPTY))
+    status = partition_status(a_partition(), state, None, at(0), refused)
     assert conditions(status)["Degraded"] == ("True", refused.reason, refused.message)
 
 
@@ -294,9 +287,8 @@ def test_server_pods_whose_claims_find_no_gpu_say_what_to_change():
 
 
 def test_one_that_just_starts_is_no_trouble():
-    state = a_state(
-        node_body(), server_body(**EMPTY), pending("shared-0", {"phase": "Pending"}, "node-1")
-    )
+    pod = pending("shared-0", {"phase": "Pending"}, "node-1")
+    state = a_state(node_body(), server_body(**EMPTY), pod)
     assert conditions(overview(state))["Degraded"][:2] == ("False", "AsExpected")
 
 

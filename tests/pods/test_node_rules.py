@@ -56,12 +56,8 @@ def test_an_expression_holds_as_for_kube_scheduler(term, met):
 
 
 def test_one_term_must_hold_and_all_of_it():
-    both = {
-        "matchExpressions": [
-            {"key": "zone", "operator": "In", "values": ["a"]},
-            {"key": "disk", "operator": "In", "values": ["hdd"]},
-        ]
-    }
+    both = expression("zone", "In", "a")
+    both["matchExpressions"] += expression("disk", "In", "hdd")["matchExpressions"]
     assert not meets(affine(both))
     assert meets(affine(both, expression("gpus", "Exists")))
     assert not meets({**affine(expression("zone", "Exists")), "nodeSelector": {"zone": "b"}})

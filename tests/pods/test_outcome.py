@@ -187,15 +187,9 @@ def test_the_container_that_failed_first_decides():
 
 
 def test_an_init_container_that_fails_ends_the_attempt():
-    found = read_outcome(
-        {
-            "phase": "Failed",
-            "initContainerStatuses": [ended("fetch", code=4, reason="Error", message="no disk")],
-            "containerStatuses": [
-                {"name": "main", "state": {"waiting": {"reason": "PodInitializing"}}}
-            ],
-        }
-    )
+    fetch = ended("fetch", code=4, reason="Error", message="no disk")
+    main = {"name": "main", "state": {"waiting": {"reason": "PodInitializing"}}}
+    found = failed(main, initContainerStatuses=[fetch])
     assert (found.outcome, found.exit_code, found.message) == (Outcome.FAILED, 4, "no disk")
     assert found.started_at == datetime(2026, 1, 1, 10, tzinfo=UTC)
     assert found.finished_at == datetime(2026, 1, 1, 10, 5, tzinfo=UTC)
@@ -282,15 +276,8 @@ def test_a_pod_that_has_said_nothing_is_not_over(status):
 
 
 def test_a_pod_is_not_over_while_its_phase_says_it_runs():
-    found = read_outcome(
-        {
-            "phase": "Running",
-            "containerStatuses": [
-                ended(),
-                {"name": "board", "state": {"running": {"startedAt": END}}},
-            ],
-        }
-    )
+    board = {"name": "board", "state": {"running": {"startedAt": END}}}
+    found = read_outcome({"phase": "Running", "containerStatuses": [ended(), board]})
     assert (found.finished, found.outcome, found.running) == (False, None, True)
     assert found.started_at == datetime(2026, 1, 1, 10, tzinfo=UTC)
 

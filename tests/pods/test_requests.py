@@ -53,16 +53,10 @@ def test_overhead_comes_on_top():
     ("pending", "cpu"), [(None, 4000), ("Deferred", 4000), ("Infeasible", 2000)]
 )
 def test_while_a_pod_is_resized_the_most_counts_that_it_may_have(pending, cpu):
-    status = {
-        "containerStatuses": [
-            {
-                "name": "main",
-                "allocatedResources": {"cpu": "2"},
-                "resources": {"requests": {"cpu": "1"}},
-            }
-        ],
-        "conditions": [{"type": "PodResizePending", "reason": pending}] if pending else [],
-    }
+    main = {"name": "main", "resources": {"requests": {"cpu": "1"}}}
+    main["allocatedResources"] = {"cpu": "2"}
+    conditions = [{"type": "PodResizePending", "reason": pending}] if pending else []
+    status = {"containerStatuses": [main], "conditions": conditions}
     assert total({"containers": [container(cpu="4")]}, status).cpu == cpu
 
 

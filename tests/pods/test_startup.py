@@ -85,18 +85,11 @@ def test_a_pod_without_a_node_says_what_the_scheduler_says(says, spec, expected)
 
 def test_volumes_that_are_not_mounted_are_named_with_where_to_look():
     """Kubernetes tells which of them is missing in Events alone."""
+    sources = [{"configMap": {"name": name}} for name in ("settings", "kube-root-ca.crt")]
     volumes = [
         {"name": "a", "secret": {"secretName": "token"}},
         {"name": "b", "persistentVolumeClaim": {"claimName": "data"}},
-        {
-            "name": "c",
-            "projected": {
-                "sources": [
-                    {"configMap": {"name": "settings"}},
-                    {"configMap": {"name": "kube-root-ca.crt"}},
-                ]
-            },
-        },
+        {"name": "c", "projected": {"sources": sources}},
     ]
     conditions = [{"type": "PodReadyToStartContainers", "status": "False"}]
     status = [container({"waiting": {"reason": "ContainerCreating"}})]
@@ -113,12 +106,8 @@ def test_a_pod_that_kubelet_has_not_taken_says_so():
 
 
 def test_a_running_init_container_is_the_program():
-    startup = found(
-        pod(
-            initContainerStatuses=[container(ENDED, "fetch"), container(RUNNING, "unpack")],
-            containerStatuses=[container(WAITING)],
-        )
-    )
+    first = [container(ENDED, "fetch"), container(RUNNING, "unpack")]
+    startup = found(pod(initContainerStatuses=first, containerStatuses=[container(WAITING)]))
     assert (startup.running, startup.reason) == (True, "PodInitializing")
     assert startup.message == "init container unpack is running"
 
@@ -126,22 +115,14 @@ def test_a_running_init_container_is_the_program():
 def test_a_running_sidecar_is_not():
     spec = {"initContainers": [{"name": "log", "restartPolicy": "Always"}]}
     pulling = {"waiting": {"reason": "ImagePullBackOff"}}
-    startup = found(
-        pod(
-            spec,
-            initContainerStatuses=[container(RUNNING, "log")],
-            containerStatuses=[container(pulling)],
-        )
-    )
+    first = [container(RUNNING, "log")]
+    startup = found(pod(spec, initContainerStatuses=first, containerStatuses=[container(pulling)]))
     assert (startup.running, startup.reason) == (False, "ImagePullBackOff")
 
 
 def test_after_the_last_init_container_it_waits_again():
-    startup = found(
-        pod(
-            initContainerStatuses=[container(ENDED, "fetch")],
-            containerStatuses=[container({"waiting": {"reason": "ErrImagePull"}})],
-        )
-    )
+    pulling = container({"waiting": {"reason": "ErrImagePull"}})
+    first = [container(ENDED, "fetch")]
+    startup = found(pod(initContainerStatuses=first, containerStatuses=[pulling]))
     assert startup.since == datetime(2026, 1, 1, 10, 5, tzinfo=UTC)
     assert (startup.running, startup.reason) == (False, "ErrImagePull")

@@ -286,6 +286,6 @@ from pathlib import Path
 from partita_policies import check_policy, load, native
 native.LIBRARY = Path("/missing.so")
 for name in ("fifo", "sjf", "fgd"):
-    check_policy(load(name))
+    check_policy(load(name), seconds=90)
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=TIMEOUT)

@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 from random import Random
-from types import SimpleNamespace
 
 import pytest
 
 from partita_policies import GPU, Job, RunningJob, Snapshot, create
 from partita_policies.start_times import futures
 from partita_policies.start_times.calibration import Calibration
-from partita_policies.start_times.futures import Outlook, StartInterval, Unsaid, expected_starts
+from partita_policies.start_times.futures import Futures, Outlook, StartInterval, Unsaid
 from partita_policies.start_times.history import PartitionHistory
 
 WHOLE = GPU("gpu", "node", 100, 8)
@@ -40,9 +39,21 @@ def learnt(*run_times: float, expected: float | None = 60.0) -> PartitionHistory
     return history
 
 
+class Decisions:
+    """A budget of so many decisions for a future, in place of CPU time."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    @property
+    def over(self) -> bool:
+        self.left -= 1
+        return self.left <= 0
+
+
 def starts(snapshot: Snapshot, history: PartitionHistory, policy: str = "fifo", **given) -> Outlook:
     chosen = object() if policy == "broken" else create(policy)
-    return expected_starts(snapshot, chosen, history.past(), **given)
+    return Futures(snapshot, chosen, history.past(), **given).complete()
 
 
 def test_a_job_starts_when_those_before_it_have_ended() -> None:
@@ -51,6 +62,17 @@ def test_a_job_starts_when_those_before_it_have_ended() -> None:
     middles = [outlook.starts[name].middle for name in ("first", "second")]
     assert middles == pytest.approx([1020, 1080], abs=3)
     assert [outlook.awaited(name) for name in ("first", "second")] == ["now", "first"]
+
+
+def test_a_changed_job_is_tried_in_the_futures_of_the_unchanged_one() -> None:
+    busy = replace(running("now", started=960.0), memory=50)
+    changed = [job("same"), job("urgent", priority=1), replace(job("small"), memory=50)]
+    queue = at(1000.0, job("first"), job("next"), on=(busy,))
+    outlook = starts(queue, learnt(*[60.0] * 5), only="next", changed=changed)
+    names = ("next", "same", "urgent", "small")
+    middles = [outlook.starts[name].middle for name in names]
+    assert middles == pytest.approx([1080, 1080, 1020, 1000], abs=3)
+    assert [outlook.is_sooner("next", name) for name in names] == [False, False, True, True]
 
 
 def test_the_place_of_a_job_in_the_queue_changes_no_run_time() -> None:
@@ -102,15 +124,18 @@ SERVICE = replace(job("next", lasting=True), memory=50)
     "waiting",
     [[SERVICE], [job("of a clock set back", submitted=50)], [job(str(n)) for n in range(10_000)]],
 )
-def test_whatever_waits_has_an_interval_or_a_reason(waiting: list[Job]) -> None:
+def test_whatever_waits_has_an_interval_or_a_reason(
+    waiting: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(futures, "_Budget", lambda _: Decisions(9))
     snapshot = at(9.0, *waiting, on=(running("now", started=waiting[0].submitted),))
-    outlook = starts(snapshot, learnt(*[60.0] * 5), budget=1.0)
+    outlook = starts(snapshot, learnt(*[60.0] * 5))
     assert outlook.starts
     assert sorted([*outlook.starts, *outlook.unsaid]) == sorted(one.id for one in snapshot.jobs)
 
 
 def test_what_is_not_reached_starts_no_earlier_than_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(futures, "_Budget", lambda _: SimpleNamespace(over=True))
+    monkeypatch.setattr(futures, "_Budget", lambda _: Decisions(1))
     outlook = starts(at(9.0, job("next"), on=(running("now"),)), PartitionHistory())
     assert (outlook.unsaid, outlook.not_before) == ({"next": Unsaid.TOO_FAR}, {"next": 9.0})
 

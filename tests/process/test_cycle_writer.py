@@ -29,8 +29,9 @@ from support.builders import (
     server_pod_body,
     take,
 )
+from support.claims import job_claim_body
 from support.fake_kube import DOWN, FakeKube, Notes
-from support.polling import until
+from support.polling import TIMEOUT, until
 
 UID = "uid-train"
 CLAIM = "train-1.partita.dev"
@@ -80,7 +81,7 @@ class World:
             Reconcilers(self.jobs, ClaimReconciler(self.state, self.jobs.demand)),
             events,
             now=lambda: START,
-            times=Times(**{"retry_after": 0.01, **times}),
+            times=Times(**{"retry_after": 0.01, "pods_created": TIMEOUT, **times}),
         )
         self.queues = self.state.queues
         self.gpus = gpus
@@ -205,8 +206,9 @@ class TestACycle:
         assert (world.ledger(), world.ledger("shared-1")) == ({"train-1"}, set())
         assert world.kube.objects["train-1"]["spec"]["schedulingGates"]
         made = world.look()
-        assert (made.release, made.attempts) == (True, ())
-        assert [pod.name for pod in made.delete_pods] == ["train-1"]
+        said = "a part of its GPUs could not be allocated, so the others are released"
+        assert (made.release, made.reason, made.message) == (True, "Ending", said)
+        assert ([pod.name for pod in made.delete_pods], made.attempts) == (["train-1"], ())
 
     async def test_of_a_job_alone_the_event_names_the_memory_that_it_has_got(self):
         world = World(job_body(gpuMemory=None, application="new"))
@@ -245,11 +247,11 @@ class TestAPodThatNoWatchHasReported:
         world = World(allocations=ALLOCATED)
         world.kube.objects |= {pod["metadata"]["name"]: pod for pod in pods}
         made = world.look()
-        assert (made.find_pod, made.attempts, made.release) == (True, (), False)
+        assert (made.read_missing, made.attempts, made.release) == (True, (), False)
         world.queues.jobs.start(UID)
         if errors:
             world.kube.get = down  # type: ignore[method-assign]
-        await world.writer.find_pod(UID)
+        await world.writer.read_missing(UID)
         return world
 
     async def test_it_is_the_attempt_s_if_it_is_there(self):
@@ -261,17 +263,35 @@ class TestAPodThatNoWatchHasReported:
         world = await self.found(*other)
         made = world.look()
         (attempt,) = made.attempts
-        assert (attempt.outcome, attempt.pod_uid) == (Outcome.POD_DELETED, "pod-train-1")
-        assert (attempt.servers, made.release, made.find_pod) == (("shared-0",), False, False)
+        assert (attempt.outcome, attempt.end_time) == (Outcome.POD_DELETED, START)
+        assert attempt.pod_uid == "pod-train-1"
+        assert (attempt.servers, made.release, made.read_missing) == (("shared-0",), False, False)
         found = world.jobs.status(UID, START)
         assert found is not None
         made = world.look(status=found[0].dump())
         assert (made.release, made.next_attempt) == (True, 2)
 
+    @pytest.mark.parametrize(
+        ("node", "claims", "outcome"),
+        [
+            ("", [], Outcome.EVICTED),
+            ("", [job_claim_body()], None),
+            ("node-a", [job_claim_body()], Outcome.EVICTED),
+        ],
+    )
+    async def test_it_ends_before_its_start_if_its_claim_is_lost(
+        self, node: str, claims: list[dict[str, Any]], outcome: Outcome | None
+    ):
+        world = await self.found(pod_body(node=node), *claims)
+        made = world.look()
+        assert ([a.outcome for a in made.attempts], made.read_missing) == ([outcome], False)
+        take(world.state, job_claim_body(), deleted=True)
+        assert world.look().read_missing is (outcome is None)
+
     async def test_what_cannot_be_read_is_read_again(self):
         world = await self.found(errors=True)
         assert world.queues.jobs.processing == {UID}
-        assert world.look().find_pod
+        assert world.look().read_missing
 
 
 async def down(*_: Any) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def disk() -> Disk:
 
 @pytest.fixture
 def recorder(disk: Disk) -> Recorder:
-    return Recorder(disk)  # type: ignore[arg-type]
+    return Recorder(disk, Times(close_recording=TIMEOUT))  # type: ignore[arg-type]
 
 
 def at(time: float):
@@ -69,7 +69,7 @@ def at(time: float):
 
 
 async def test_what_is_offered_can_be_read_again(tmp_path):
-    async with recording(tmp_path / "here", 1 << 20) as recorder:
+    async with recording(tmp_path / "here", 1 << 20, Times(close_recording=TIMEOUT)) as recorder:
         recorder.offer(SNAPSHOT, DECISION)
         recorder.offer(SNAPSHOT, replace(DECISION, placements=()))
     (path,) = (tmp_path / "here").iterdir()
@@ -94,7 +94,7 @@ def test_the_same_decision_is_written_once_in_a_while(recorder, disk):
     recorder.start()
     recorder.close()
     assert len(disk.written) == 4
-    again = Recorder(disk, Times(repeat_decision=0.0))
+    again = Recorder(disk, Times(repeat_decision=0.0, close_recording=TIMEOUT))
     again.offer(at(1.0), DECISION)
     again.offer(at(2.0), DECISION)
     again.start()
@@ -142,7 +142,7 @@ def test_a_full_disk_is_told_once_and_left_alone_for_a_while(recorder, disk):
 
 
 def test_once_there_is_room_again_it_goes_on(disk):
-    recorder = Recorder(disk, Times(retry_recording=0.0))
+    recorder = Recorder(disk, Times(retry_recording=0.0, close_recording=TIMEOUT))
     disk.full = True
     with capture_logs() as logs:
         recorder.start()
@@ -159,7 +159,7 @@ def test_once_there_is_room_again_it_goes_on(disk):
 
 
 def test_what_cannot_be_written_as_json_ends_nothing(tmp_path):
-    recorder = Recorder(RecordingFiles(tmp_path, limit=1 << 20))
+    recorder = Recorder(RecordingFiles(tmp_path, limit=1 << 20), Times(close_recording=TIMEOUT))
     with capture_logs() as logs:
         recorder.offer(at(float("nan")), DECISION)
         recorder.start()

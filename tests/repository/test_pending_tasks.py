@@ -21,7 +21,7 @@ async def inner():
 
 
 @pytest.mark.asyncio
-@pytest.mark.timeout(0.3)
+@pytest.mark.timeout(2, func_only=True)
 async def test_hangs():
     await asyncio.create_task(inner(), name="hanging")
 """

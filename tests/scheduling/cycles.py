@@ -90,11 +90,7 @@ class World:
 
     def report(self, server: str, **change: Any) -> None:
         old = self.state.servers[server]
-        spec = {
-            "partition": old.spec.partition,
-            "maxJobs": old.spec.max_jobs,
-            "mode": old.spec.mode,
-        }
+        spec = old.spec.dump()
         ledger = {uid: a.dump() for uid, a in old.status.allocations.items()}
         ledger = change.pop("allocations", ledger)
         body = server_body(server, node=old.status.node, allocations=ledger, **{**spec, **change})

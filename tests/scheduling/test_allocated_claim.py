@@ -38,11 +38,9 @@ def asks(memory: int, **fields: Any) -> Job:
 
 
 class TestRefusedMemory:
-    def test_a_pod_that_ran_out_was_refused_what_it_had(self) -> None:
+    def test_a_pod_was_refused_what_it_had_only_if_it_ran_out(self) -> None:
         assert refused_memory("claim", pod(), server()) == 8 * GIB
         assert refused_memory("claim", pod(), server(memoryLimit="12Gi")) == 12 * GIB
-
-    def test_a_pod_that_failed_otherwise_was_refused_nothing(self) -> None:
         assert refused_memory("claim", pod(message="ValueError"), server()) == 0
 
     def test_without_a_message_the_peak_that_the_agent_measured_decides(self) -> None:

@@ -75,12 +75,8 @@ NODE_1, NODE_2 = (Host("node-1", memory=37 * GIB, gpus=2), Host("node-2", memory
 )
 def test_only_nodes_that_could_run_the_job_remain(asked, nodes):
     mode = {"mode": "Exclusive"} if "gpus" in asked else {"mode": "MPS"}
-    found = resolve(
-        request_of_job(a_job(**asked)),
-        a_partition(sharing=mode),
-        largest=Largest.of([NODE_1, NODE_2]),
-        avoided={"node-1"},
-    )
+    largest, request = Largest.of([NODE_1, NODE_2]), request_of_job(a_job(**asked))
+    found = resolve(request, a_partition(sharing=mode), largest=largest, avoided={"node-1"})
     assert isinstance(found, Job)
     assert found.nodes == nodes
 

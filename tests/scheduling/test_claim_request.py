@@ -60,14 +60,8 @@ def test_a_claim_without_an_amount_runs_alone_until_its_application_is_known() -
 
 
 def test_further_settings_are_those_of_a_job() -> None:
-    asks = job(
-        annotations={
-            "gpu-memory": "6Gi",
-            "application": "bert",
-            "processes": "3",
-            "expected-duration": "20m",
-        }
-    )
+    notes = {"gpu-memory": "6Gi", "application": "bert", "processes": "3"}
+    asks = job(annotations={**notes, "expected-duration": "20m"})
     assert (asks.application, asks.clients, asks.duration) == ("bert", 3, 1200.0)
 
 

@@ -43,6 +43,8 @@ class TestEnding:
         assert (ending.outcome, ending.suspect) == (Outcome.FAILED, False)
         assert "faulted while the job was alone on it" in ending.message
         assert fault.text in ending.message
+        ending = ending_of("shared-0", fault, an_allocation(alone=True), started=False)
+        assert (ending.outcome, ending.suspect) == (Outcome.GPU_FAULT, True)
 
     @pytest.mark.parametrize(
         "fault",
@@ -111,12 +113,8 @@ class TestKilledNeighbour:
     def judged(message: str = ILLEGAL, *, killed: int | None = 58) -> Attempt:
         job = with_attempts(attempt(), retry={"limit": 0})
         pod = a_pod(status=ended(1, message))  # at 60 s
-        there = around(
-            pod,
-            allocated=1,
-            ended_since={1: at(60)},
-            killed_beside=None if killed is None else at(killed),
-        )
+        beside = None if killed is None else at(killed)
+        there = around(pod, allocated=1, ended_since={1: at(60)}, killed_beside=beside)
         return last(plan_job(job, there, NOW))
 
     @pytest.mark.parametrize("killed", [52, 60, 61])

@@ -175,10 +175,9 @@ class TestQuotas:
             "0 of 2 MPS clients of namespace team-a are allocated already, and this needs 47: an "
             "administrator may set quotas[].processes"
         )
-        assert (
-            over_share(replace(hungry, clients=1), small, Held(GPUAmounts(0, 1, 1), 1), total) == ""
-        )
-        assert over_share(replace(hungry, clients=1), small, Held(GPUAmounts(0, 2, 2), 2), total)
+        modest = replace(hungry, clients=1)
+        assert over_share(modest, small, Held(GPUAmounts(0, 1, 1), 1), total) == ""
+        assert over_share(modest, small, Held(GPUAmounts(0, 2, 2), 2), total)
         allowed = small.model_copy(update={"processes": 47})
         assert over_share(hungry, allowed, Held(), total) == ""
         assert over_share(hungry, allowed, Held(GPUAmounts(0, 1, 1), 1), total)

@@ -41,10 +41,6 @@ def test_a_workload_is_idle_when_it_uses_none_of_its_gpus() -> None:
     assert idle_at("other", gpus, EVICTS) == at(900)
 
 
-def test_nothing_is_idle_in_a_partition_that_sets_no_time() -> None:
-    assert evictable([server(old=0)], GPUPartitionSpec(gpus=1), NOW) == set()
-
-
 def test_a_workload_that_is_not_reported_is_not_idle() -> None:
     silent = a_server(allocations={"serve": claim_entry()})
     assert evictable([silent], EVICTS, NOW) == set()
@@ -59,4 +55,5 @@ def test_a_job_is_not_idle_because_it_ends_by_itself() -> None:
 def test_idle_workloads_are_only_evicted_where_the_partition_says_so() -> None:
     gpu = server(old=100, busy=None)
     assert evictable([gpu], a_spec(), NOW) == set()
+    assert evictable([gpu], GPUPartitionSpec(gpus=1), NOW) == set()  # it sets no time
     assert evictable([gpu], EVICTS, NOW) == {"old"}

@@ -54,15 +54,11 @@ def amounts(*ends: dict[str, Any], **fields: Any) -> tuple[float, float]:
 
 
 class TestRequest:
-    def test_a_job_is_guaranteed_one_amount_and_may_use_more(self):
+    def test_a_job_is_guaranteed_one_amount_and_may_use_more_up_to_the_largest_gpu(self):
         assert amounts() == (8, 20)
-
-    def test_its_ceiling_is_at_most_the_largest_gpu(self):
+        assert amounts(job=ASKS | {"gpuMemoryLimit": "8Gi"}) == (8, 0)
         assert amounts(job=ASKS | {"gpuMemoryLimit": "900Gi"}) == (8, 32)
         assert amounts(job=ASKS | {"gpuMemoryLimit": "900Gi"}, largest=Largest()) == (8, 900)
-
-    def test_a_ceiling_equal_to_the_guarantee_is_none(self):
-        assert amounts(job=ASKS | {"gpuMemoryLimit": "8Gi"}) == (8, 0)
 
     def test_without_mps_it_is_refused(self):
         assert resolved(sharing={"mode": "TimeSlicing"}) == WaitingReason(
@@ -102,10 +98,8 @@ class TestOutOfMemory:
         assert isinstance(found, WaitingReason)
         assert found.reason is Reason.OUT_OF_MEMORY
 
-    def test_on_a_gpu_where_it_could_not_borrow_the_guarantee_grows(self):
+    def test_the_guarantee_grows_where_it_could_not_borrow_or_may_not_any_more(self):
         assert amounts(end(OOM, limit=None)) == (12, 20)
-
-    def test_where_burst_is_no_longer_allowed_the_guarantee_exceeds_the_old_ceiling(self):
         assert amounts(end(OOM), sharing={}) == (30, 0)
 
     def test_a_slice_with_a_larger_ceiling_is_taken(self):

@@ -2,15 +2,16 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from partita.models.partition import PolicySpec
-from partita.scheduling.policy_runner import PolicyRunner
+from partita.scheduling.policy_runner import PolicyFailure, PolicyRunner
 from partita.times import Times
 from partita_policies import GPU, Job, Parameters, Placement, Snapshot, registry
 from support.polling import TIMEOUT, until
@@ -30,12 +31,10 @@ class Hanging:
     def __init__(self) -> None:
         self.let_go = threading.Event()
         self.asked = 0
-        self.hangs = True
 
     def decide(self, _: Snapshot) -> list[Placement]:
         self.asked += 1
-        if self.hangs:
-            self.let_go.wait(TIMEOUT)
+        self.let_go.wait(TIMEOUT)
         return PLACED
 
 
@@ -46,28 +45,21 @@ def hanging() -> Iterator[Hanging]:
     policy.let_go.set()
 
 
-def with_policies(charge: Any, second: Any = None, **spec: Any) -> PolicyRunner:
-    runner = PolicyRunner(PolicySpec(name="sjf", **spec), budget=0.05)
+def with_policies(charge: Any, second: Any = None, budget: float = TIMEOUT) -> PolicyRunner:
+    spec = PolicySpec(name="sjf", fallback="tetris" if second else "fifo")
+    runner = PolicyRunner(spec, budget=budget)
     runner._charge.policy = charge
     if second is not None:
         runner._fallback.policy = second
     return runner
 
 
-class Answering:
-    def __init__(self, decide: Callable[[Snapshot], Any]) -> None:
-        self.decide = decide
-
-
-def raising(error: BaseException) -> Answering:
-    def decide(_: Snapshot) -> Any:
-        raise error
-
-    return Answering(decide)
+def raising(error: BaseException) -> Any:
+    return Mock(decide=Mock(side_effect=error))
 
 
 async def test_the_policy_in_charge_decides():
-    runner = PolicyRunner(PolicySpec(name="sjf"))
+    runner = PolicyRunner(PolicySpec(name="sjf"), budget=TIMEOUT)
     answer = await runner.decide(SNAPSHOT)
     assert (answer.policy, answer.failure, list(answer.placements)) == ("sjf", "", PLACED)
     assert (runner.cycles, runner.fallbacks, runner.active) == (1, 0, "sjf")
@@ -76,23 +68,23 @@ async def test_the_policy_in_charge_decides():
 
 async def test_one_that_hangs_is_not_asked_again_until_it_comes_back(hanging: Hanging):
     runner = with_policies(hanging)
-    for _ in range(3):
+    with pytest.raises(PolicyFailure, match=r"longer than its budget of 0\.05 s$"):
+        await runner._charge.ask(SNAPSHOT, 0.05)
+    for _ in range(2):
         answer = await runner.decide(SNAPSHOT)
-    assert hanging.asked == 1
     assert answer.failure == "policy sjf has not come back from an earlier cycle"
-    assert (runner.cycles, runner.fallbacks) == (3, 3)
-    hanging.hangs = False
+    assert (runner.cycles, runner.fallbacks) == (2, 2)
     hanging.let_go.set()
     thought = runner._charge.thinking
     assert thought is not None
     await until(lambda: thought.over)
+    assert hanging.asked == 1
     answer = await runner.decide(SNAPSHOT)
     assert (answer.policy, answer.failure, runner.failure) == ("sjf", "", "")
 
 
 async def test_the_same_policy_can_be_asked_again_at_once():
-    runner = with_policies(Answering(lambda _: PLACED))
-    runner._budget = 30.0
+    runner = with_policies(Mock(decide=lambda _: PLACED))
     for _ in range(50):
         assert (await runner.decide(SNAPSHOT)).failure == ""
 
@@ -117,7 +109,6 @@ class UnprintableError(Exception):
 )
 async def test_whatever_it_raises_is_told_and_cut(error: BaseException, said: str):
     runner = with_policies(raising(error))
-    runner._budget = 30.0
     answer = await runner.decide(SNAPSHOT)
     assert said in answer.failure
     assert len(answer.failure) < 600
@@ -125,8 +116,7 @@ async def test_whatever_it_raises_is_told_and_cut(error: BaseException, said: st
 
 
 async def test_fifo_decides_where_the_fallback_fails_too():
-    runner = with_policies(raising(KeyError("a")), raising(KeyError("b")), fallback="tetris")
-    runner._budget = 30.0
+    runner = with_policies(raising(KeyError("a")), raising(KeyError("b")))
     answer = await runner.decide(SNAPSHOT)
     assert list(answer.placements) == PLACED
     assert answer.failure == (
@@ -137,7 +127,8 @@ async def test_fifo_decides_where_the_fallback_fails_too():
 
 
 async def test_a_policy_that_there_is_not_is_named_from_the_beginning():
-    runner = PolicyRunner(PolicySpec(name="best", fallback="sjf", shadow=("worst",)))
+    spec = PolicySpec(name="best", fallback="sjf", shadow=("worst",))
+    runner = PolicyRunner(spec, budget=TIMEOUT)
     assert "best" in runner.problem
     assert "worst" in runner.problem
     assert runner.active == "sjf"
@@ -178,7 +169,7 @@ entry_points_of_ours, LOAD = registry._entry_points, EntryPoint.load
 
 
 async def test_a_model_that_is_missing_is_named_and_taken_once_it_is_there(learned: Path):
-    runner = PolicyRunner(PolicySpec(name="learned", fallback="sjf"))
+    runner = PolicyRunner(PolicySpec(name="learned", fallback="sjf"), budget=TIMEOUT)
     assert str(learned) in runner.problem
     await asyncio.to_thread(learned.write_text, "weights")
     answer = await runner.decide(SNAPSHOT)
@@ -204,7 +195,7 @@ def test_a_policy_that_would_exit_while_it_is_built_is_told(learned: Path):
 
 async def test_the_loop_may_end_while_a_policy_thinks(hanging: Hanging):
     def decide_and_leave() -> None:
-        asyncio.run(with_policies(hanging).decide(SNAPSHOT))
+        asyncio.run(with_policies(hanging, budget=0.05).decide(SNAPSHOT))
 
     await asyncio.to_thread(decide_and_leave)
     hanging.let_go.set()

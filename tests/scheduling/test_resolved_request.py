@@ -83,13 +83,10 @@ class TestAmounts:
     def test_a_priority_counts_up_to_the_cap(self, caps: dict[str, Any], priority: int):
         assert request({"priority": 7}, caps).priority == priority
 
-    def test_memory_is_allocated_in_whole_mebibytes(self):
-        assert request({"gpuMemory": MEBI + 1}).memory == 2 * MEBI
-
-    def test_every_container_takes_a_place_and_threads_default_to_all(self):
+    def test_it_has_whole_mebibytes_a_place_for_every_container_and_by_default_all_threads(self):
         containers = [{"name": name, "image": "i"} for name in ("a", "b")]
-        job = request({"template": {"spec": {"containers": containers}}})
-        assert (job.slots, job.thread_percent) == (2, 100)
+        job = request({"gpuMemory": MEBI + 1, "template": {"spec": {"containers": containers}}})
+        assert (job.memory, job.slots, job.thread_percent) == (2 * MEBI, 2, 100)
 
     def test_only_mps_counts_clients(self):
         assert request({"processes": 9}, {"sharing": {"mode": "TimeSlicing"}}).clients == 1
@@ -217,10 +214,8 @@ class TestGrowth:
         coming = Largest(memory=37 * GIB, gpus_on_node=4, arriving=True)
         assert refusal(out_of_memory=(37,), largest=coming).reason is Reason.NEVER_FITS
 
-    def test_it_grows_though_no_gpu_is_known_yet(self):
+    def test_it_grows_though_no_gpu_is_known_yet_or_to_what_the_user_asks_for(self):
         assert request(out_of_memory=(30,), largest=Largest()).memory == 45 * GIB
-
-    def test_a_user_who_asks_for_more_than_the_growth_gets_it(self):
         assert request({"gpuMemory": "20Gi"}, out_of_memory=(8,)).memory == 20 * GIB
 
 

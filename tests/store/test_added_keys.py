@@ -3,6 +3,7 @@
 from itertools import permutations
 
 from partita.store.state import State
+from partita_policies.types import Profile
 from store.objects import added, versioned
 from support.builders import (
     GIB,
@@ -20,11 +21,19 @@ from support.builders import (
 )
 
 
+def resnet(state: State, product: str = "") -> Profile:
+    found = state.profiles.profile("team-a", "resnet", product)
+    assert found is not None
+    return found
+
+
 class TestNews:
-    def test_a_node_that_goes_concerns_the_gpus_and_jobs_on_it(self):
+    def test_a_node_or_a_server_pod_that_goes_concerns_the_gpus_and_jobs_on_it(self):
         server = server_body(allocations={"claim-train": allocation()})
-        state = a_state(node_body(), server)
+        state = a_state(node_body(), server, server_pod_body("shared-0"))
         added(state)
+        take(state, server_pod_body("shared-0"), deleted=True)
+        assert added(state) == ({"uid-train"}, {"shared"})
         take(state, node_body())
         assert added(state) == (set(), set())
         take(state, node_body(ready=False))
@@ -38,13 +47,6 @@ class TestNews:
         added(state)
         take(state, node_body(), deleted=True)
         assert added(state)[1] == {"shared"}
-
-    def test_a_server_pod_that_goes_concerns_the_jobs_on_its_gpu(self):
-        server = server_body(allocations={"claim-train": allocation()})
-        state = a_state(server, server_pod_body("shared-0"))
-        added(state)
-        take(state, server_pod_body("shared-0"), deleted=True)
-        assert added(state) == ({"uid-train"}, {"shared"})
 
     def test_a_partition_whose_status_alone_changed_is_no_news(self):
         state = a_state(partition_body(), job_body())
@@ -77,16 +79,11 @@ class TestNews:
             profile_body(name=name, runs=runs, peak=peak)
             for name, runs, peak in (("c", 2, "3Gi"), ("b", 3, "2Gi"), ("a", 3, "1Gi"))
         ]
-
-        def peak(state: State) -> int:
-            found = state.profiles.profile("team-a", "resnet")
-            return found.peak_memory if found else 0
-
         for order in permutations([*bodies, profile_body(name="d", peak="4Gi")]):
             state = a_state(*order)
-            assert peak(state) == GIB
+            assert resnet(state).peak_memory == GIB
             take(state, versioned(bodies[2], 10**9), deleted=True)
-            assert peak(state) == 2 * GIB
+            assert resnet(state).peak_memory == 2 * GIB
 
     def test_a_profile_that_changes_its_application_leaves_the_old_one(self):
         state = a_state(profile_body(name="p"))
@@ -103,14 +100,9 @@ class TestNews:
         on_a100 = {**first, "duration": "30s", "environment": {"product": "A100"}}
         body["spec"]["measurements"] = [{**first, "runs": 2}, on_a100]
         state = a_state(body)
-        one = state.profiles.profile("team-a", "resnet")
-        assert one is not None
-        assert state.profiles.profile("team-a", "resnet", "L4") is one
-        other = state.profiles.profile("team-a", "resnet", "A100")
-        assert other is not None
+        one, other = resnet(state), resnet(state, "A100")
         assert (one.duration, other.duration) == (60, 30)
-        assert state.profiles.profile("team-a", "resnet", "A100") is other
+        assert resnet(state, "L4") is one
+        assert resnet(state, "A100") is other
         take(state, profile_body(duration="61s"))
-        renewed = state.profiles.profile("team-a", "resnet")
-        assert renewed is not None
-        assert renewed.duration == 61
+        assert resnet(state).duration == 61

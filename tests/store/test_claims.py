@@ -46,6 +46,16 @@ def test_a_claim_that_a_pod_names_is_that_pods() -> None:
     assert pods_of(state_with(mine, pods=(*users,)), "uid-mine") == ["a", "b"]
 
 
+def test_of_too_many_pods_those_that_use_the_claim_come_first() -> None:
+    pods = [claiming_pod_body(f"a-{n}", claim="mine") for n in range(300)]
+    pods += [claiming_pod_body("bound", claim="mine", node="node-a")]
+    pods += [claiming_pod_body("over", claim="mine", node="node-a", phase="Succeeded")]
+    reserved = [{"resource": "pods", "name": "over", "uid": "uid-over"}]
+    mine = claim_body("mine", pod="", status={"reservedFor": reserved})
+    found = pods_of(state_with(mine, pods=(*pods,)), "uid-mine")
+    assert (len(found) < 70, {"bound", "over"} <= {*found}) == (True, True)
+
+
 def test_a_claim_never_has_a_pod_of_another_namespace() -> None:
     forged = claim_body(namespace="team-evil")
     assert pods_of(state_with(forged, pods=(claiming_pod_body(),))) == []
@@ -72,7 +82,7 @@ class TestClaimsOfJobs:
         state = a_state(partition_body(), job_body())
         state.queues.jobs.take()
         take(state, job_claim_body(attempt=2))
-        (found,) = state.claims_of_job("uid-train")
+        (found,) = state.claims_of_user("uid-train")
         assert (found.job, found.job_uid, found.attempt) == ("train", "uid-train", 2)
         assert state.claim_named("team-a", "train-2.partita.dev") is found
         assert state.user_of("claim-train-2") == "uid-train"
@@ -82,29 +92,29 @@ class TestClaimsOfJobs:
     @pytest.mark.parametrize("name", ["train-x.partita.dev", "other-2.partita.dev"])
     def test_another_name_is_of_no_attempt(self, name: str) -> None:
         state = a_state(claim_body(name, pod="", metadata=OF_JOB))
-        assert [claim.attempt for claim in state.claims_of_job("uid-train")] == [0]
+        assert [claim.attempt for claim in state.claims_of_user("uid-train")] == [0]
 
     def test_a_claim_that_a_user_could_have_made_is_of_no_job(self) -> None:
         state = a_state(partition_body(), claim_body("train-1", pod="", metadata=OF_JOB))
-        assert state.claims_of_job("uid-train") == []
+        assert state.claims_of_user("uid-train") == []
         assert list(state.claims_of("shared")) == ["uid-train-1"]
 
     def test_without_the_owner_reference_it_stays_with_its_job(self) -> None:
         state = a_state(job_claim_body(), job_claim_body(metadata={"ownerReferences": []}))
-        assert [claim.uid for claim in state.claims_of_job("uid-train")] == ["claim-train"]
+        assert [claim.uid for claim in state.claims_of_user("uid-train")] == ["claim-train"]
 
     def test_an_older_version_changes_nothing(self) -> None:
         state = a_state(versioned(job_claim_body(allocated=True), 2))
         state.queues.jobs.take()
         take(state, versioned(job_claim_body(), 1))
-        assert [claim.allocation is None for claim in state.claims_of_job("uid-train")] == [False]
+        assert [claim.allocation is None for claim in state.claims_of_user("uid-train")] == [False]
         assert state.queues.jobs.take() == set()
 
     def test_a_deleted_claim_leaves_nothing(self) -> None:
         state = a_state(job_claim_body())
         state.queues.jobs.take()
         take(state, job_claim_body(), deleted=True)
-        assert (state.claims, state.claims_of_job("uid-train")) == ({}, [])
+        assert (state.claims, state.claims_of_user("uid-train")) == ({}, [])
         assert state.claim_named("team-a", "train-1.partita.dev") is None
         assert state.queues.jobs.take() == {"uid-train"}
 

@@ -89,10 +89,11 @@ class TestVersions:
         take(state, versioned(server_pod_body("shared-0"), 30, "first"), deleted=True)
         assert list(state.pods) == ["second"]
 
-    def test_what_cannot_be_read_is_named_and_what_was_known_stays(self):
+    def test_what_cannot_be_read_is_named_and_what_was_known_stays_but_the_status_counts(self):
         state = a_state(versioned(job_body(), 10))
-        take(state, versioned(job_body(gpuMemory="lots"), 20))
+        take(state, versioned(job_body(gpuMemory="lots", status={"phase": "Running"}), 20))
         assert state.jobs["uid-train"].spec.gpu_memory == 8 * GIB
+        assert state.jobs["uid-train"].status.phase is Phase.RUNNING
         assert state.jobs["uid-train"].metadata.resource_version == "20"
         (found,) = state.unreadable.of("sharedgpujobs")
         assert (found.key, found.field) == ("team-a/train", "spec.gpuMemory")
@@ -100,12 +101,6 @@ class TestVersions:
         assert not state.unknown("uid-train")
         take(state, versioned(job_body(), 30))
         assert list(state.unreadable) == []
-
-    def test_of_what_cannot_be_read_the_status_counts_as_far_as_it_can(self):
-        state = a_state(versioned(job_body(), 10))
-        status = {"phase": "Running"}
-        take(state, versioned(job_body(gpuMemory="lots", status=status), 20))
-        assert state.jobs["uid-train"].status.phase is Phase.RUNNING
 
     def test_what_was_never_read_is_not_absent(self):
         state = a_state(partition_body(quotas=[{"namespace": "a", "memory": "8Ei"}]))
@@ -128,10 +123,9 @@ class TestVersions:
         assert state.unknown_of("shared") == ""
 
 
-class TestIndexes:
-    def test_pods_are_sorted_by_attempt(self):
-        state = a_state(job_body(), pod_body(attempt=10), pod_body(attempt=2))
-        assert [pod.attempt for pod in state.pods_of("uid-train")] == [2, 10]
+def test_pods_are_sorted_by_attempt():
+    state = a_state(job_body(), pod_body(attempt=10), pod_body(attempt=2))
+    assert [pod.attempt for pod in state.pods_of("uid-train")] == [2, 10]
 
 
 class TestMissing:

@@ -16,6 +16,7 @@ from partita.kube.errors import (
     UnavailableError,
 )
 from partita.kube.fence import may_send
+from partita.models.events import UserEvent
 from partita.models.quantities import format_time
 from support.builders import START, meta
 from support.patches import merged
@@ -116,6 +117,9 @@ class Notes:
         self.said.append(f"{reason}: {message}")
 
     inform = warn
+
+    def emit(self, event: UserEvent) -> None:
+        self.warn(event.about, event.reason, event.message)
 
 
 DOWN = UnavailableError("patch", 503, "down")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -54,13 +54,18 @@ class Job:
         return [attempt.get("outcome", "") for attempt in self.status.get("attempts", [])]
 
     def pod(self, attempt: int = 1) -> Body | None:
-        """The Pod of an attempt as it is now."""
-        return self.system.history.get("pods", f"{self.name}-{attempt}", self.namespace)
+        """The Pod of an attempt as it is now; an earlier job may have had its name."""
+        pod = self.system.history.get("pods", f"{self.name}-{attempt}", self.namespace)
+        made = (version["metadata"]["uid"] for version in self._made(attempt))
+        return pod if pod is not None and pod["metadata"]["uid"] in made else None
 
     def made(self, attempt: int = 1) -> Body:
-        """The Pod of an attempt as it was made; an earlier job may have had its name."""
+        """The Pod of an attempt as it was made."""
+        return next(self._made(attempt))
+
+    def _made(self, attempt: int) -> Iterator[Body]:
         pods = self.system.history.versions("pods", f"{self.name}-{attempt}", self.namespace)
-        return next(pod for pod in pods if self._owns(pod))
+        return filter(self._owns, pods)
 
     def _owns(self, pod: Body) -> bool:
         # The UID of a job that was submitted in another way is not known.

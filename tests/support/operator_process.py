@@ -195,7 +195,7 @@ def _operate(order: dict[str, Any]) -> None:
         os.dup2(log, 1)
         configure_logs()
         times = Times(**{"first_back_off": 0.1, **order["times"]})
-        settings = OperatorSettings(**order["settings"])
+        settings = OperatorSettings(**{"lease_duration": TIMEOUT, **order["settings"]})
         asyncio.run(alone(run_operator(settings, order["kubeconfig"], times=times)))
         status = 0
     except Exception as error:  # noqa: BLE001 - the process ends with it

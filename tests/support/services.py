@@ -67,9 +67,9 @@ class Service:
 
     async def remove(self) -> None:
         """Delete it with all its Pods."""
-        (await self.system.api.delete(self._path, {"propagationPolicy": "Orphan"})).ok()
-        for replica_set in await self._replica_sets():
-            await self.system.api.delete(replica_set, {"propagationPolicy": "Orphan"})
+        for path in (self._path, *await self._replica_sets()):
+            (await self.system.api.delete(path, {"propagationPolicy": "Orphan"})).ok()
+            await self.system.api.gone(path)  # its controller replaces no Pod any more
         for workload in await self.workloads(len(self.pods)):
             await delete(workload)
 

@@ -50,7 +50,7 @@ class Cluster:
     async def install(self, kubectl: Kubectl) -> None:
         """Install Partita, and add the nodes."""
         (await kubectl("apply", "-k", str(SINGLE_NODE))).ok()
-        (await kubectl("wait", "--for=condition=Established", "crd", "--all")).ok()
+        await kubectl.established("crd", "--all")
         for name in NODES:
             meta = {"name": name, "labels": {"kubernetes.io/hostname": name}}
             (await self.api.post("/api/v1/nodes", {"metadata": meta})).ok()

@@ -18,16 +18,14 @@ __all__ = ["KILLS"]
 
 _KERNEL = 20.0
 """Seconds of the kernel that runs when its program is killed: terminate is not to wait for it."""
-_NEIGHBOUR = 4.0
-"""Seconds that the neighbour computes, from before the kill on."""
 
 
-def canary(bench: Bench, daemon: Daemon) -> tuple[str, float]:
+def canary(bench: Bench, daemon: Daemon, within: float = CANARY_WITHIN) -> tuple[str, float]:
     """Start a client that allocates; return the error, empty on success, and the seconds."""
     began = time.monotonic()
     try:
         with bench.start(daemon.client_pipes) as client:
-            client.ready(bench.canary_within)
+            client.ready(within)
             said = client.ask("alloc", mib=1)["said"]
     except ClientError as error:
         said = str(error)
@@ -44,13 +42,13 @@ def _kill(protocol: int, bench: Bench, findings: Findings, *, terminate: bool) -
             victim.ready()
             neighbour.ask("run", seconds=0.2)
             victim.ask("launch", seconds=_KERNEL)
-            neighbour.send("run", seconds=_NEIGHBOUR, blocks=1)
+            neighbour.send("run", seconds=bench.neighbour_seconds, blocks=1)
             if terminate:
                 _terminate(bench, daemon, victim, findings)
             os.kill(victim.pid, signal.SIGKILL)
             ended = neighbour.ended()
         findings.figures["the neighbour's next call"] = ended or "succeeded"
-        said, seconds = canary(bench, daemon)
+        said, seconds = canary(bench, daemon, bench.canary_within)
         findings.figures["a new client"] = said or "succeeded"
         findings.figures["seconds of the new client"] = seconds
     with bench.daemon(protocol) as restarted:

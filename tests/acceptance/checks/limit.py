@@ -13,8 +13,6 @@ _LARGEST_LIMIT = 4096
 _OWN = 1024
 """MiB that a client may lose to what CUDA itself takes within the limit. Whether MPS counts that,
 and how much it is, is what is measured here; the bound is an assumption."""
-_LONGEST_GAP = 1.0
-"""Seconds that the neighbour may be held up at most while the other is refused. An assumption."""
 
 
 def _variables(limit: int) -> dict[str, str]:
@@ -68,7 +66,7 @@ def _limit(bench: Bench, findings: Findings) -> None:
     findings.expect(not ran["ended"], f"the refused client cannot compute: {ran['ended']}")
     findings.expect(after, "the refused client gets nothing even after it gave all back")
     findings.expect(not computed["ended"], f"the neighbour was ended: {computed['ended']}")
-    findings.expect(gap <= _LONGEST_GAP, f"the neighbour was held up for {gap:.2f} s")
+    findings.expect(gap <= bench.longest_gap, f"the neighbour was held up for {gap:.2f} s")
     findings.expect(not beside["said"], "the neighbour was refused after the other one was")
 
 

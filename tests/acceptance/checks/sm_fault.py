@@ -46,7 +46,8 @@ def _faults(protocol: int, bench: Bench, findings: Findings, *, partitions: bool
                 neighbour.ask("run", seconds=0.2)
                 neighbour.send("run", seconds=bench.neighbour_seconds)
                 faulty.send("fault", kind=kind)
-                own, other = faulty.ended(), neighbour.ended()
+                own = faulty.ended()
+                other = neighbour.ended() or neighbour.ask("run", seconds=0.2)["ended"]
                 state = daemon.state()
                 logged = [line for log in logs for line in log.faults()]
         rows.append((kind, sms, own, other or "computed on", "; ".join(logged), state))

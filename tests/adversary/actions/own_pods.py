@@ -102,7 +102,7 @@ async def own_pods_deleted_by_force(attacker: Attacker) -> None:
     """Deleting the Pod of a job without grace, again and again: it is gone as soon as it is made."""
     job = await attacker.job("hog", gpuMemory="4Gi", sim=LONG)
     for attempt in range(1, 4):
-        await attacker.cluster.history.until(lambda n=attempt: job.pod(n), what=lambda: job.body)  # type: ignore[misc]
+        await job.until(lambda s, n=attempt: len(s.get("attempts", ())) == n)  # type: ignore[misc]
         options = {"gracePeriodSeconds": 0}
         await attacker.api.delete(attacker.path("pods", f"hog-{attempt}"), options)
 

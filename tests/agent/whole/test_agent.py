@@ -111,9 +111,7 @@ async def test_the_commands_do_it_as_processes_of_their_own(node: Node):
         "PARTITA_RUN_DIRECTORY": str(node.paths.run),
         "PARTITA_KUBELET_DIRECTORY": str(node.kubelet.folder),
         "PARTITA_NODE": "node-a",
-        "PARTITA_POD": node.name,
         "PARTITA_NAMESPACE": node.namespace,
-        "PARTITA_MAX_JOBS": "4",
         "KUBECONFIG": str(node.kubeconfig),
     }
     agent = node.gpus.start(sys.executable, "-m", "partita", "agent", **common)

@@ -247,7 +247,7 @@ async def test_what_a_service_uses_is_learnt_while_it_runs(node: Node, driver: D
 
     def learnt_twice(found: Any) -> bool:
         specs = [item["spec"] for item in found["items"]]
-        return [spec["measurements"][0]["runs"] for spec in specs] == [2]
+        return [spec["measurements"][0]["runs"] >= 2 for spec in specs] == [True]
 
     (profile,) = (await node.api.until(path, learnt_twice))["items"]
     assert profile["spec"]["application"] == "Deployment/serve"

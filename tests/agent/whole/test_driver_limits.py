@@ -45,8 +45,8 @@ async def test_a_probe_pod_with_its_limit_proves_limits_of_the_driver(node: Node
     }
 
 
-async def proven(node: Node) -> None:
-    await start(node)
+async def proven(node: Node, enforcement: str = "Auto") -> None:
+    await start(node, enforcement)
     await probe(node)
     await node.is_ready()
 
@@ -57,7 +57,7 @@ def used(job: LimitedJob, body: Body) -> Body:
 
 async def test_the_drivers_count_is_what_a_job_uses_and_its_limit_what_it_may(node: Node):
     await proven(node)
-    job = await limited_job(node, "job", 1200, 2000)
+    job = await limited_job(node, "job", 700, 2000)
     programs = [job.run("alloc:700", "forever"), job.run("alloc:300", "forever")]
     body = await node.until(lambda b: used(job, b).get("memory") == f"{700 + 300 + 2 * 300}Mi")
     assert "limitMismatch" not in used(job, body)
@@ -73,7 +73,7 @@ async def test_a_container_without_its_limit_is_reported_and_watched(node: Node)
     program = job.run("alloc:100", "forever", NVIDIA_VISIBLE_DEVICES=node.uuid)
     body = await node.until(lambda b: "limitMismatch" in used(job, b))
     assert used(job, body)["limitMismatch"] == {"expected": "1000Mi"}
-    events = await job.job.events()
+    events = await until(job.job.events)
     assert [e["reason"] for e in events] == ["WrongMemoryLimit"]
     assert "no limit" in events[0]["message"]
     assert program.poll() is None
@@ -87,9 +87,7 @@ async def test_a_container_without_its_limit_is_reported_and_watched(node: Node)
 
 
 async def test_where_a_limit_is_required_one_that_is_wrong_is_reported_and_proven_again(node: Node):
-    await start(node, "Driver")
-    await probe(node)
-    await node.is_ready()
+    await proven(node, "Driver")
     job = await limited_job(node, "job", 1000, **{REQUEST: "1000", LIMIT: "4000"})
     job.run("alloc:100", "forever")
     body = await node.says("LimitsNotProven")

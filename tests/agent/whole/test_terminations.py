@@ -53,13 +53,13 @@ async def end(
     await job.is_ended(whole)
     for program, steps in programs.items():
         if not steps:
-            in_time = await exited(program, PRE_STOP_SLEEP - (time.monotonic() - began))
+            in_time = await exited(program, 4 * PRE_STOP_SLEEP - (time.monotonic() - began))
             ends["terminated before SIGTERM" if in_time else "SIGTERM in flight"] += 1
     alive = [program for program in programs if program.poll() is None]
     for program in alive:
         program.send_signal(signal.SIGTERM)
     for program in alive:
-        if await exited(program, whole - (time.monotonic() - began)):
+        if await exited(program, 4 * whole - (time.monotonic() - began)):
             kind = "saved" if program.returncode == 0 else "terminated before SIGKILL"
             ends[kind] += 1
         else:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from rich.progress import track
+from typing_extensions import override
 
 from bench.policies.figures import HEURISTICS
 from bench.policies.published import ALLOCATED
@@ -18,7 +19,8 @@ from bench.policies.times import measure
 from partita_policies.dqn import DQN, DQNParameters
 from partita_policies.planner import Planner, PlannerParameters
 from partita_policies.planner.policy import GOALS
-from partita_policies.types import Objective
+from partita_policies.sjf import SJF, SJFParameters
+from partita_policies.types import Objective, Placement, Snapshot
 from partita_research.simulator.openb import read_nodes, read_tasks
 from partita_research.simulator.workloads import STUDY_WORKLOADS
 from partita_research.training.held_out import held_out
@@ -31,6 +33,26 @@ BASELINES = (*HEURISTICS, "deeprm-max", "deeprm-mean")
 LOADS = (0.6, 0.8, 0.95, 1.1)
 SJF_ALONE = Variant("sjf", parameters={"exclusive": True}, label="sjf exclusive")
 """SJF as the study has it: a GPU for each job."""
+
+
+class _WholeGPUs(Variant):
+    """The first job in the queue gets a GPU of its own: Kubernetes without Partita."""
+
+    @override
+    def build(self) -> "_WholeGPUs":
+        return self
+
+    def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
+        in_order = [replace(job, duration=None) for job in snapshot.jobs]
+        return SJF(SJFParameters(exclusive=True)).decide(replace(snapshot, jobs=in_order))
+
+
+COMPARATORS = (
+    _WholeGPUs("fifo", label="whole GPUs"),
+    Variant("fifo", parameters={"backfill": False}, label="fifo without backfill"),
+    Variant("fifo", Objective.PACKING, label="binpack"),
+)
+"""What users know from elsewhere; none of them counts as a heuristic to beat."""
 STRICT = Variant("dqn", parameters={"slowdown_budget": 1.05}, label="dqn, budget 1.05")
 TRACES_SHOWN = (
     *("default", "gpushare40", "gpushare60", "gpushare80", "gpushare100"),
@@ -48,7 +70,8 @@ _TRAINED = (1, 2)
 _EITHER = (Objective.MAKESPAN, Objective.COMPLETION)
 _TIMES = (*_EITHER, Objective.BALANCED)
 _SPACE = (Objective.PACKING, Objective.BALANCED)
-_LARGE = [*map(Variant, HEURISTICS), *(Variant(one, Objective.COMPLETION) for one in FOLLOWING)]
+_FEW = [*map(Variant, HEURISTICS), *COMPARATORS]
+_LARGE = [*_FEW, *(Variant(one, Objective.COMPLETION) for one in FOLLOWING)]
 _STUDY = [Scene(name) for name in STUDY_WORKLOADS]
 
 
@@ -84,7 +107,7 @@ class Plan:
 def _all(objectives: Sequence[Objective] = _TIMES) -> list[Variant]:
     """Return all policies, those that follow the objective under each of several."""
     following = [Variant(name, objective) for name in FOLLOWING for objective in objectives]
-    return [*map(Variant, BASELINES), *following]
+    return [*COMPARATORS, *map(Variant, BASELINES), *following]
 
 
 def _study(plan: Plan) -> Any:
@@ -121,9 +144,9 @@ def _arrivals_64(plan: Plan) -> Any:
 def _arrivals_1000(plan: Plan) -> Any:
     """Run the heuristics on a thousand GPUs, and the others once at one load: they take ten minutes."""
     scenes = [Scene("random", 5000, 1000, "poisson", load) for load in (0.8, 0.95)]
-    few, slow = _LARGE[: len(HEURISTICS)], _LARGE[len(HEURISTICS) :]
-    cases = plan.cases(scenes, few, min(plan.seeds, _HUGE_SEEDS))
-    return run_all(cases + plan.cases(scenes[:1], slow, 1), "arrivals on 1,000 GPUs")
+    cases = plan.cases(scenes, _FEW, min(plan.seeds, _HUGE_SEEDS))
+    slow = plan.cases(scenes[:1], _LARGE[len(_FEW) :], 1)
+    return run_all(cases + slow, "arrivals on 1,000 GPUs")
 
 
 def _patterns(plan: Plan) -> Any:
@@ -149,7 +172,7 @@ def _faults(plan: Plan) -> Any:
 def _saturation(plan: Plan) -> Any:
     """Fill the openb cluster under every policy."""
     there = [name for name in TRACES_SHOWN if name in traces()]
-    variants = [Variant("fifo", Objective.PACKING), *_all(_SPACE)]
+    variants = _all(_SPACE)
     seeds = range(max(1, plan.seeds // 5))
     cases = [(trace, variant, seed) for trace in there for variant in variants for seed in seeds]
     found: dict[str, dict[str, list[float]]] = {}

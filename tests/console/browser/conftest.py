@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from support.on_request import asked_for
+from support.polling import TIMEOUT
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
@@ -36,8 +37,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
-    from playwright.async_api import async_playwright
+    from playwright.async_api import async_playwright, expect
 
+    expect.set_options(timeout=TIMEOUT * 1000)
     async with async_playwright() as playwright:
         started = await playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
         yield started
@@ -55,10 +57,9 @@ async def visit(browser: Browser) -> AsyncIterator[Open]:
 
     async def go(url: str, *, quiet: bool = True, **options: Any) -> Page:
         page = await browser.new_page(**{"viewport": {"width": 1280, "height": 900}, **options})
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(TIMEOUT * 1000)
         page.on("pageerror", lambda error: troubles.append(f"error: {error}"))
-        if quiet:
-            page.on("console", lambda said: complain(f"{said.type}: {said.text}"))
+        page.on("console", lambda said: quiet and complain(f"{said.type}: {said.text}"))
         page.on(
             "request",
             lambda request: (

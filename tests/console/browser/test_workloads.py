@@ -33,21 +33,19 @@ async def test_workloads_are_marked_on_gpus_and_in_the_lists_and_have_pages(
         await expect(gpu.locator(".slice[data-idle]")).to_have_text(["notebook-0"])
         await gpu.locator(".slice[data-idle]").hover()
         await expect(page.locator("#detail")).to_contain_text("service of StatefulSet/notebook")
-        await expect(page.locator("#detail")).to_contain_text(
-            "idle: no kernel has run for 1 h 35 min"
-        )
+        await expect(page.locator("#detail")).to_contain_text("idle: no kernel has run for 3 days")
         await expect(page.locator(".legend")).to_contain_text("service: never ends by itself")
 
         rows = page.locator(".queue tbody tr")
         await expect(rows).to_have_count(8)
         waiting = rows.filter(has_text="serve-5f6d8-q9v4t")
-        said = "Deployment/serve · service · starts in 3 min to 8 min"
+        said = "Deployment/serve · service · starts in 3 days to 6 days"
         await expect(waiting).to_contain_text(said)
         await expect(waiting).to_contain_text("the most that is free is 2.2 GiB")
         await expect(rows.filter(has_text="tune-m4kq2")).to_contain_text("kueue.x-k8s.io/admission")
         await page.get_by_role("button", name="Running").click()
         await expect(rows).to_have_count(10)
-        await expect(rows.filter(has_text="notebook-0")).to_contain_text("idle for 1 h 35 min")
+        await expect(rows.filter(has_text="notebook-0")).to_contain_text("idle for 3 days")
         await page.locator("#filter").fill("deployment/serve")
         await expect(rows).to_have_count(1)
         await page.locator("#filter").fill("")
@@ -66,7 +64,7 @@ async def test_workloads_are_marked_on_gpus_and_in_the_lists_and_have_pages(
             "now 6.0 of 8.0 GiB are used, and kernels run for 41 percent of the time"
         )
         await page.goto(f"{url}/#/workloads/language/notebook-0")
-        await expect(shown.locator(".badge").last).to_have_text("Idle for 1 h 35 min")
+        await expect(shown.locator(".badge").last).to_have_text("Idle for 3 days")
         await expect(shown.locator(".advice")).to_contain_text("scale it to zero or delete it")
 
 
@@ -114,7 +112,7 @@ async def test_texts_are_legible_in_light_and_dark(serve, visit, api: Api, schem
             assert await page.evaluate(CONTRAST) == []
         await expect(shown.locator(".badge").first).to_have_text("Waits, place 6")
         await expect(shown).to_contain_text("give its Pod a priorityClassName")
-        await expect(shown).to_contain_text("in 3 min to 8 min, with 90 % probability")
+        await expect(shown).to_contain_text("in 3 days to 6 days, with 90 % probability")
         await expect(answer).to_contain_text("active")
         await expect(answer).to_contain_text("Does not start it")
 

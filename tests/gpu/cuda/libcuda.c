@@ -37,13 +37,6 @@ int cuInit(unsigned flags) {
     return error;
 }
 
-int cuDriverGetVersion(int *version) {
-    char text[256];
-    int error = driver_text(text, sizeof text);
-    if (!error) *version = (int)number_of(text, "cuda", 13000);
-    return error;
-}
-
 int cuGetErrorName(int error, const char **name) {
     *name = error_name(error);
     return *name ? 0 : INVALID_VALUE;

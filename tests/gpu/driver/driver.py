@@ -95,7 +95,8 @@ class Process:
     def end(self, error: int) -> None:
         """End it: what it had is free at once, and its next calls return the error."""
         self.memory, self.sm, self.ended = 0, 0, error
-        self.writer.write(f"end {error}\n".encode())
+        # After the answer to whoever asked: MPS takes no new clients until it has that.
+        asyncio.get_running_loop().call_soon(self.writer.write, f"end {error}\n".encode())
 
 
 class Driver:
@@ -336,7 +337,7 @@ class Driver:
         shown.mkdir(exist_ok=True)
         (shown / "cgroup").write_text(f"0::/{process.group.relative_to(self.tree.root)}\n")
         for file in ("stat", "status"):
-            if not (shown / file).is_symlink():
+            with contextlib.suppress(FileExistsError):
                 (shown / file).symlink_to(f"/proc/{process.pid}/{file}")
 
     async def answer(  # noqa: PLR0911 - one for each line

@@ -36,6 +36,8 @@ MPS_SERVER_NOT_READY = 807
 MPS_MAX_CLIENTS_REACHED = 808
 MPS_CLIENT_TERMINATED = 810
 
+POLL = 0.05
+"""Seconds."""
 ISOLATES_FROM = 610
 """Driver from which SM faults stay in their static partition ("Common Tasks", as below)."""
 HAS_STATUS_FROM = 550
@@ -104,6 +106,11 @@ class Daemon:
         except FileNotFoundError:
             return ""
         return next((v for k, _, v in (line.partition(" ") for line in lines) if k == key), "")
+
+    async def hang(self, key: str) -> None:
+        """Stand still as long as the script says so."""
+        while self.script(key):
+            await asyncio.sleep(POLL)
 
     def log(self, text: str) -> None:
         self.write("control.log", f"[Control {os.getpid()}] {text}")
@@ -266,8 +273,7 @@ class Daemon:
             try:
                 while line := (await reader.readline()).decode().strip():
                     self.log(f"Cmd:{line}")
-                    if self.script("hang"):
-                        await asyncio.Event().wait()
+                    await self.hang("hang")
                     answer = await self.answer(line.split())
                     if self.script("garbage"):
                         answer = "\x1b[?25h~~ NEW UI ~~\n"
@@ -326,8 +332,7 @@ class Daemon:
             return f"{INVALID_CONTEXT}\n"
         server.terminating += 1
         try:
-            if self.script("terminate_hang"):
-                await asyncio.Event().wait()
+            await self.hang("terminate_hang")
             await end_process(self.folder, client.pid, MPS_CLIENT_TERMINATED)
         finally:
             server.terminating -= 1
@@ -338,8 +343,8 @@ class Daemon:
         self.prepare()
         control, clients = self.pipes / "control", self.pipes / "clients"
         servers = [
-            await asyncio.start_unix_server(self.serve_command, control),
             await asyncio.start_unix_server(self.serve_client, clients),
+            await asyncio.start_unix_server(self.serve_command, control),
         ]
         for path in (control, clients):
             path.chmod(0o666)

@@ -231,8 +231,7 @@ class DaemonV3(Daemon):
     async def execute(self, words: list[str]) -> tuple[int, str]:
         """Run one command; return exit status and output."""
         self.log(f"Cmd: {' '.join(words)}")
-        if self.script("hang"):
-            await asyncio.Event().wait()
+        await self.hang("hang")
         if words[:2] == ["-p", "3"]:
             words = words[2:]
         try:

@@ -23,10 +23,6 @@ typedef struct {
     union { unsigned number; u64 size; } value;
 } FieldValue;
 typedef struct { Device device; u64 type, data; unsigned instance, compute_instance; } EventData;
-typedef struct {
-    unsigned sms, copy_engines, decoders, encoders, jpegs, ofas, instances, compute_instances;
-    u64 memory_mb;
-} Attributes;
 typedef struct { unsigned version, supported; } GpmSupport;
 typedef struct { const char *short_name, *long_name, *unit; } MetricInfo;
 typedef struct { unsigned id; Return result; double value; MetricInfo info; } GpmMetric;
@@ -233,13 +229,6 @@ Return nvmlDeviceGetCudaComputeCapability(Device device, int *major, int *minor)
     GPU(device);
     *major = (int)number_of(text, "capability_major", 8);
     *minor = (int)number_of(text, "capability_minor", 0);
-    return SUCCESS;
-}
-
-Return nvmlDeviceGetAttributes_v2(Device device, Attributes *attributes) {
-    GPU(device);
-    memset(attributes, 0, sizeof *attributes);
-    attributes->sms = (unsigned)number_of(text, "sms", 108);
     return SUCCESS;
 }
 

@@ -24,15 +24,14 @@ class Case:
     ----------
     series
         Series, each with its values in a bad and in a good world, one a minute in promtool's
-        notation, or none: the alert fires on the bad ones at `minutes`, and not on the good ones.
-    early
-        Minutes at which it does not fire yet on the bad ones.
+        notation, or none: the alert fires on the bad ones, and not on the good ones.
+    minutes
+        When it does not fire yet on the bad ones, and when it does.
     """
 
     alert: str
     series: Mapping[str, tuple[str, str]]
-    minutes: int
-    early: int
+    minutes: tuple[int, int]
     says: str
     labels: Mapping[str, str] = field(default_factory=dict)
 
@@ -49,8 +48,7 @@ CASES = [
             'partita_leader{pod="a"}': ("1 1 0x20", "1 0x20"),
             'partita_leader{pod="b"}': ("0x20", "0 1x20"),
         },
-        minutes=5,
-        early=3,
+        minutes=(3, 5),
         says="No operator is the leader, so no job starts and no allocation is released.",
     ),
     Case(
@@ -61,31 +59,27 @@ CASES = [
                 "2x10 0x50",
             )
         },
-        minutes=20,
-        early=10,
+        minutes=(10, 20),
         says="2 sharedgpujobs cannot be read: spec.slice is invalid.",
         labels={"resource": "sharedgpujobs", "field": "spec.slice"},
     ),
     Case(
         "PartitaNotRecording",
         {"partita_unrecorded_decisions_total": ("0+1x60", "7x60")},
-        minutes=40,
-        early=10,
+        minutes=(10, 40),
         says="Decisions are missing from the recordings for `partita replay`.",
     ),
     Case(
         "PartitaGPUFaulted",
         {f'partita_gpu_state{{{LABELS},state="Faulted"}}': ("0 1x20", "0 1 0x20")},
-        minutes=4,
-        early=2,
+        minutes=(2, 4),
         says="GPU shared-0 has faulted and does not recover by itself.",
         labels=GPU,
     ),
     Case(
         "PartitaGPUFaultsRepeatedly",
         {f'partita_gpu_state{{{LABELS},state="Faulted"}}': ("0x5 1 0x5 1 0x60", "0x5 1 0x60")},
-        minutes=20,
-        early=8,
+        minutes=(8, 20),
         says="GPU shared-0 has faulted and recovered more than once in an hour.",
         labels=GPU,
     ),
@@ -95,8 +89,7 @@ CASES = [
             f'partita_gpu_state{{{LABELS},state="Unready"}}': ("1x60", ""),
             f'partita_gpu_state{{{LABELS},state="Draining"}}': ("", "1x60"),
         },
-        minutes=12,
-        early=8,
+        minutes=(8, 12),
         says="GPU shared-0 is Unready and accepts no jobs.",
         labels={**GPU, "state": "Unready"},
     ),
@@ -107,8 +100,7 @@ CASES = [
             f'partita_gpu_state{{{LABELS},state="Ready"}}': ("1x60", ""),
             f'partita_gpu_state{{{LABELS},state="Draining"}}': ("", "1x60"),
         },
-        minutes=7,
-        early=4,
+        minutes=(4, 7),
         says="MPS of GPU shared-0 is Stopped.",
         labels={**GPU, "state": "Stopped"},
     ),
@@ -120,24 +112,21 @@ CASES = [
                 "0x10 1x70",
             )
         },
-        minutes=30,
-        early=15,
+        minutes=(15, 30),
         says="MPS of GPU shared-0 was wedged more than once in six hours.",
         labels=GPU,
     ),
     Case(
         "PartitaUnknownProcesses",
         {f"partita_gpu_unknown_processes{{{LABELS}}}": ("2x60", "0x60")},
-        minutes=7,
-        early=4,
+        minutes=(4, 7),
         says="2 processes use GPU shared-0 without an allocation.",
         labels=GPU,
     ),
     Case(
         "PartitaWrongMemoryLimit",
         {f"partita_gpu_wrong_memory_limits{{{LABELS}}}": ("0x2 1 0x60", "0x60")},
-        minutes=6,
-        early=2,
+        minutes=(2, 6),
         says="1 jobs on GPU shared-0 had a wrong memory limit.",
         labels=GPU,
     ),
@@ -148,8 +137,7 @@ CASES = [
             'partita_gpu_state{partition="shared",gpu="shared-0",state="Ready"}': ("", "1x60"),
             'partita_gpu_state{partition="shared",gpu="shared-1",state="Ready"}': ("", "1x60"),
         },
-        minutes=35,
-        early=20,
+        minutes=(20, 35),
         says="Partition shared has 2 fewer ready GPUs than it requests.",
         labels={"partition": "shared"},
     ),
@@ -159,8 +147,7 @@ CASES = [
             f"partita_gpu_used_memory_bytes{{{LABELS}}}": ("96x60", "93x60"),
             f"partita_gpu_memory_bytes{{{LABELS}}}": ("100x60", "100x60"),
         },
-        minutes=7,
-        early=4,
+        minutes=(4, 7),
         says="Memory of GPU shared-0 is 96% full.",
         labels=GPU,
     ),
@@ -170,16 +157,14 @@ CASES = [
             f"partita_gpu_utilization_ratio{{{LABELS}}}": ("0.01x200", "0x200"),
             f"partita_gpu_allocated_jobs{{{LABELS}}}": ("1x200", "0x200"),
         },
-        minutes=130,
-        early=30,
+        minutes=(30, 130),
         says="GPU shared-0 is allocated but has been almost idle for two hours.",
         labels=GPU,
     ),
     Case(
         "PartitaJobsWaitLong",
         {'partita_queue_oldest_timestamp_seconds{partition="shared"}': ("0x400", "0+60x400")},
-        minutes=270,
-        early=240,
+        minutes=(240, 270),
         says="A job or claim of partition shared has waited for 4h 30m 0s.",
         labels={"partition": "shared"},
     ),
@@ -190,16 +175,14 @@ CASES = [
             'partita_queue_jobs{partition="shared",reason="InsufficientMemory"}': ("", "3x100"),
             "partita_jobs_without_partition": ("", "0x100"),
         },
-        minutes=70,
-        early=50,
+        minutes=(50, 70),
         says="3 jobs or claims cannot run until their YAML changes: NeverFits.",
         labels={"partition": "shared", "reason": "NeverFits"},
     ),
     Case(
         "PartitaJobsCannotRun",
         {"partita_jobs_without_partition": ("1x100", "1x30 0x70")},
-        minutes=70,
-        early=50,
+        minutes=(50, 70),
         says="1 jobs or claims cannot run until their YAML changes: PartitionNotFound.",
     ),
     Case(
@@ -214,8 +197,7 @@ CASES = [
                 "0+9x400",
             ),
         },
-        minutes=380,
-        early=4,
+        minutes=(4, 380),
         says="25% of the attempts in partition shared ran out of GPU memory.",
         labels={"partition": "shared"},
     ),
@@ -235,16 +217,14 @@ CASES = [
                 "0+1x200",
             ),
         },
-        minutes=100,
-        early=20,
+        minutes=(20, 100),
         says="GPU memory of partition shared is allocated but unused while Pods start: 4m 36s (p90).",
         labels={"partition": "shared"},
     ),
     Case(
         "PartitaClaimsTakenBack",
         {'partita_claim_steps_total{partition="shared",step="TakenBack"}': ("0+1x100", "0 3x100")},
-        minutes=40,
-        early=15,
+        minutes=(15, 40),
         says="Claims of partition shared are allocated and taken back again, because their Pods do "
         "not start.",
         labels={"partition": "shared"},
@@ -255,16 +235,14 @@ CASES = [
             'partita_claims{partition="shared",phase="Assigned"}': ("3x60", "3x60"),
             'partita_claim_steps_total{partition="shared",step="Started"}': ("5x60", "0+1x60"),
         },
-        minutes=20,
-        early=4,
+        minutes=(4, 20),
         says="3 claims of partition shared are allocated, and no container of their Pods starts.",
         labels={"partition": "shared"},
     ),
     Case(
         "PartitaPolicyUnhealthy",
         {f"partita_policy_healthy{{{CHARGE}}}": ("0x60", "0x10 1x50")},
-        minutes=20,
-        early=10,
+        minutes=(10, 20),
         says="Policy dqn of partition shared failed; the fallback decides.",
         labels=POLICY,
     ),
@@ -274,16 +252,14 @@ CASES = [
             f"partita_policy_fallbacks_total{{{CHARGE}}}": ("0+1x60", "0x60"),
             f"partita_policy_decisions_total{{{CHARGE}}}": ("0+4x60", "0x60"),
         },
-        minutes=40,
-        early=10,
+        minutes=(10, 40),
         says="The fallback made 25% of the decisions of dqn.",
         labels=POLICY,
     ),
     Case(
         "PartitaGuardRejects",
         {f"partita_guard_rejections_total{{{CHARGE}}}": ("0+1x60", "5x60")},
-        minutes=40,
-        early=10,
+        minutes=(10, 40),
         says="The guard keeps rejecting placements of policy dqn.",
         labels=POLICY,
     ),
@@ -294,8 +270,7 @@ CASES = [
             f'partita_policy_decision_seconds_bucket{{{CHARGE},le="2.0"}}': ("0+1x60", "0+1x60"),
             f'partita_policy_decision_seconds_bucket{{{CHARGE},le="+Inf"}}': ("0+1x60", "0+1x60"),
         },
-        minutes=40,
-        early=10,
+        minutes=(10, 40),
         says="Policy dqn takes 1.99s (p99) for a decision; the limit is 2 s.",
         labels=POLICY,
     ),
@@ -321,7 +296,8 @@ def promtool_test(case: Case) -> list[dict[str, Any]]:
             ],
         }
 
-    return [world(0, (case.early, []), (case.minutes, [fired])), world(1, (case.minutes, []))]
+    early, late = case.minutes
+    return [world(0, (early, []), (late, [fired])), world(1, (late, []))]
 
 
 @pytest.fixture

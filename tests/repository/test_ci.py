@@ -19,6 +19,7 @@ TIERS = r"test-apiserver\ntest-cluster ARGS=--smoke cluster\ntest-chaos ARGS=--s
 
 MAKE = """echo "$1" >>made
 echo "$*" >>asked
+echo "$PYTEST_ADDOPTS" >>addopts
 [ -z "$SAYS" ] || echo "$SAYS"
 [ "$1" = "$FAILS" ] && exit 7
 [ "$1" = "$HANGS" ] && { echo $$ >hanging; exec sleep 1000; }
@@ -117,6 +118,21 @@ def test_what_failed_is_shown_again_at_the_end(checkout: Checkout):
     out = checkout.printed(code=7, SAYS="it is broken", FAILS="test-cluster")
     shown = out.partition("== make test-cluster failed; its output ends with\n")[2].splitlines()
     assert shown[0] == "it is broken"
+
+
+def test_a_test_that_passed_at_its_second_try_is_shown_at_the_end(checkout: Checkout):
+    summary = "==== rerun test summary info ====\nRERUN test_a\nE  assert 1 == 2\nPASSED test_a"
+    out = checkout.printed(SAYS=f"{summary}\n==== 1 passed, 1 rerun ====", TIERS="test-a")
+    end = out.partition("== ran twice")[2].splitlines()
+    assert end[1:4] == summary.splitlines()[1:]
+
+
+@pytest.mark.parametrize(("words", "again"), [((), True), (("all",), False)])
+def test_each_test_runs_once_when_all_are_run(
+    checkout: Checkout, words: tuple[str, ...], *, again: bool
+):
+    checkout.printed(*words)
+    assert any("--reruns 1" in line for line in checkout.lines("addopts")) is again
 
 
 def test_nothing_goes_on_when_it_is_ended(checkout: Checkout):

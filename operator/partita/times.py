@@ -62,6 +62,9 @@ class Times:
     """From a change of the ledger until a container that starts has the new limits: the agent
     rewrites the limits within 1 s, and the clocks of operator and node differ by less than the
     rest."""
+    policy_built: float = 10.0
+    """For which a cycle waits until a policy is built; then the fallback decides until it is. An
+    assumption: a module of a plug-in is imported in seconds."""
     build_policy_again: float = 30.0
     """Until building a policy is retried: a missing model file may be available by then."""
 

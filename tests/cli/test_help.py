@@ -34,10 +34,10 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_an_operator_that_has_not_decided_yet_imports_nothing_of_learned_policies() -> None:
     code = (
-        "import partita.process.main; "
+        "import asyncio, partita.process.main; "
         "from partita.models.partition import PolicySpec; "
         "from partita.scheduling.policy_runner import PolicyRunner; "
-        "PolicyRunner(PolicySpec(name='sjf', shadow=('fifo',)))"
+        "asyncio.run(PolicyRunner(PolicySpec(name='sjf', shadow=('fifo',))).build())"
     )
     assert not LEARNED & imported(code)
 

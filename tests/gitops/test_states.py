@@ -76,10 +76,12 @@ def test_how_a_partitions_gpus_are(change: dict[str, Any], expected: str):
         ({"name": "sjf", "shadow": ("best",)}, ("Degraded", "best")),
     ],
 )
-def test_how_a_partitions_policy_is(policy: dict[str, Any], expected: tuple[str, str]):
+async def test_how_a_partitions_policy_is(policy: dict[str, Any], expected: tuple[str, str]):
     partition, spec = a_partition(), PolicySpec(**policy)
     state = a_state(*gpus_up(server_body()))
-    status = partition_status(partition, state, PolicyRunner(spec), at(0))
+    runner = PolicyRunner(spec)
+    await runner.build()
+    status = partition_status(partition, state, runner, at(0))
     found, said = shown(partition, status)
     assert found == expected[0]
     assert expected[1] in said

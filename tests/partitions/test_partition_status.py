@@ -157,16 +157,17 @@ def test_a_condition_keeps_its_time_until_its_status_changes():
 
 
 class TestPolicies:
-    def shown(self, **spec: Any) -> GPUPartitionStatus:
+    async def shown(self, **spec: Any) -> GPUPartitionStatus:
         runner = PolicyRunner(PolicySpec(**spec))
+        await runner.build()
         for shadow in runner.shadow_counts.values():
             shadow.waits = WaitChange(jobs=2, seconds=-30.0)
         partition, state = a_partition(policy=runner.spec.dump()), a_state(*gpus_up(server_body()))
         starts = Accuracy(4, 3, errors=deque([9.0]), widths=deque([60.0, 20.0]))
         return partition_status(partition, state, runner, at(0), starts=starts)
 
-    def test_one_that_decides(self):
-        status = self.shown(name="tetris", shadow=("sjf",))
+    async def test_one_that_decides(self):
+        status = await self.shown(name="tetris", shadow=("sjf",))
         assert conditions(status)["PolicyHealthy"] == ("True", "Deciding", "")
         assert status.policy.active == "tetris"
         (shadow,) = status.shadow
@@ -174,16 +175,16 @@ class TestPolicies:
         said = {"started": 4, "held": 3, "medianWidth": "40s", "medianError": "9s"}
         assert status.dump()["estimatedStarts"] == said
 
-    def test_one_that_there_is_not(self):
-        status = self.shown(name="best")
+    async def test_one_that_there_is_not(self):
+        status = await self.shown(name="best")
         healthy = conditions(status)["PolicyHealthy"]
         assert healthy[:2] == ("False", "FallbackDecides")
         assert "best" in healthy[2]
         assert conditions(status)["Degraded"][:2] == ("True", "PolicyFailed")
         assert status.policy.active == "fifo"
 
-    def test_a_shadow_that_there_is_not_leaves_the_policy_in_charge(self):
-        status = self.shown(name="sjf", shadow=("best",))
+    async def test_a_shadow_that_there_is_not_leaves_the_policy_in_charge(self):
+        status = await self.shown(name="sjf", shadow=("best",))
         healthy = conditions(status)["PolicyHealthy"]
         assert healthy[:2] == ("False", "PolicyUnavailable")
         assert status.policy.active == "sjf"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -15,6 +15,7 @@ from partita.process import partition_cycles as cycles_module
 from partita.process.loop import Loop
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.partition_state import PartitionState
+from partita.scheduling.policy_runner import PolicyRunner
 from partita.scheduling.waiting_jobs import BEHIND_OWN_JOBS, WaitingJobs
 from partita.store.state import State
 from partita.times import Times
@@ -90,6 +91,7 @@ async def test_a_job_and_a_cycle_have_their_turn_beside_the_flood_of_another_nam
         return CycleResult()
 
     monkeypatch.setattr(cycles_module, "run_cycle", cycle)
+    monkeypatch.setattr(PolicyRunner, "build", AsyncMock())  # its thread may take its time
     monkeypatch.setattr(world.loop.jobs, "status", lambda uid, _: told.append(uid))
     async with running(world.loop.run()), asyncio.timeout(TIMEOUT):
         while not world.looked:

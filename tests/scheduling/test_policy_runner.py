@@ -1,6 +1,7 @@
 """Policies think in threads of their own, under a budget, with somebody to fall back on."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
@@ -129,6 +130,7 @@ async def test_fifo_decides_where_the_fallback_fails_too():
 async def test_a_policy_that_there_is_not_is_named_from_the_beginning():
     spec = PolicySpec(name="best", fallback="sjf", shadow=("worst",))
     runner = PolicyRunner(spec, budget=TIMEOUT)
+    await runner.build()
     assert "best" in runner.problem
     assert "worst" in runner.problem
     assert runner.active == "sjf"
@@ -137,8 +139,10 @@ async def test_a_policy_that_there_is_not_is_named_from_the_beginning():
     assert "best" in answer.failure
 
 
-def test_a_model_is_handed_to_the_policy_and_one_without_use_for_it_says_so():
-    assert "model" in PolicyRunner(PolicySpec(name="fifo", model="m.onnx")).problem
+async def test_a_model_is_handed_to_the_policy_and_one_without_use_for_it_says_so():
+    runner = PolicyRunner(PolicySpec(name="fifo", model="m.onnx"))
+    await runner.build()
+    assert "model" in runner.problem
 
 
 class Learned:
@@ -170,6 +174,7 @@ entry_points_of_ours, LOAD = registry._entry_points, EntryPoint.load
 
 async def test_a_model_that_is_missing_is_named_and_taken_once_it_is_there(learned: Path):
     runner = PolicyRunner(PolicySpec(name="learned", fallback="sjf"), budget=TIMEOUT)
+    await runner.build()
     assert str(learned) in runner.problem
     await asyncio.to_thread(learned.write_text, "weights")
     answer = await runner.decide(SNAPSHOT)
@@ -188,9 +193,27 @@ async def test_a_model_that_stays_missing_is_named_each_time(learned: Path):
         assert str(learned) in answer.failure
 
 
-def test_a_policy_that_would_exit_while_it_is_built_is_told(learned: Path):
-    learned.write_text("exit")
-    assert "asked the operator to exit" in PolicyRunner(PolicySpec(name="learned")).problem
+async def test_a_policy_that_would_exit_while_it_is_built_is_told(learned: Path):
+    await asyncio.to_thread(learned.write_text, "exit")
+    runner = PolicyRunner(PolicySpec(name="learned"))
+    await runner.build()
+    assert runner.problem == "policy learned raised SystemExit: 3"
+
+
+async def test_one_whose_constructor_hangs_decides_once_it_is_built(learned: Path):
+    os.mkfifo(learned)
+    spec = PolicySpec(name="learned", fallback="sjf")
+    runner = PolicyRunner(spec, budget=TIMEOUT, times=Times(policy_built=0.05))
+    await runner.build()
+    assert runner.active == "sjf"
+    answer = await runner.decide(SNAPSHOT)
+    assert answer.failure.startswith("policy learned is still being built")
+    building = runner._charge.building
+    assert building is not None
+    await asyncio.to_thread(learned.write_text, "weights")
+    await until(building.answer.done)
+    answer = await runner.decide(SNAPSHOT)
+    assert (answer.policy, answer.failure) == ("learned", "")
 
 
 async def test_the_loop_may_end_while_a_policy_thinks(hanging: Hanging):

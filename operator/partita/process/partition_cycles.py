@@ -156,6 +156,7 @@ class Cycles:
         self._jobs.demand.forget_partition(name)
 
     async def _cycle(self, name: str, kept: _Partition) -> None:
+        await self._build_policies(name, kept)
         partition = self._state.partitions.get(name)
         changes, released = LedgerChanges(), self._released(name)
         for server, uids in released.items():
@@ -182,6 +183,16 @@ class Cycles:
             self._queue.add_after(name, result.again)
         self._run_shadows(kept, result)
 
+    async def _build_policies(self, name: str, kept: _Partition) -> None:
+        """Have the policies of a partition's spec; retry those that cannot be built."""
+        partition = self._state.partitions.get(name)
+        if partition is not None and kept.memory.runner.spec != partition.spec.policy:
+            self._log.info("policy", partition=name, policy=partition.spec.policy.name)
+            kept.memory.runner = PolicyRunner(partition.spec.policy, times=self._times)
+        await kept.memory.runner.build()
+        if kept.memory.runner.problem:
+            self._queue.add_after(name, self._times.build_policy_again)
+
     def _released(self, partition: str) -> dict[str, set[str]]:
         """Return the UIDs of those whose allocations are released, by GPUServer."""
         names = (server.metadata.name for server in self._state.servers_of(partition))
@@ -191,9 +202,6 @@ class Cycles:
         self, partition: GPUPartition, kept: _Partition, released: dict[str, set[str]]
     ) -> CycleResult:
         name, now, result = partition.metadata.name, self._now(), CycleResult()
-        if kept.memory.runner.spec != partition.spec.policy:
-            self._log.info("policy", partition=name, policy=partition.spec.policy.name)
-            kept.memory.runner = PolicyRunner(partition.spec.policy, times=self._times)
         for expired in kept.memory.expire_reservations(now):
             self._jobs.delayed(expired.job.id, expired.job.namespace)
         kept.memory.past_shares = self._past_shares(partition, now)

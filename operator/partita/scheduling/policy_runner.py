@@ -1,4 +1,4 @@
-"""Runs a policy in a thread, within a time budget and with a fallback."""
+"""Builds and runs policies in threads, within a time budget and with a fallback."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
+from math import inf
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -82,12 +84,12 @@ class _Candidate:
 
     name: str
     parameters: dict[str, Any]
-    build_again: float
+    times: Times
     policy: Policy | None = None
     problem: str = ""
-    built_at: float = 0.0
+    built_at: float = -inf
     thinking: "Thought[list[Placement]] | None" = field(default=None, repr=False)
-    building: "Thought[None] | None" = field(default=None, repr=False)
+    building: "Thought[Policy] | None" = field(default=None, repr=False)
 
     @property
     def rule(self) -> WaitingRule:
@@ -111,7 +113,7 @@ class _Candidate:
             If the policy cannot be built, raises, returns an invalid answer or takes too long. It
             is not called again while a call from an earlier cycle is still running.
         """
-        policy = self.policy or await self._build_again(budget)
+        policy = self.policy or await self.build()
         if self.thinking is not None and not self.thinking.over:
             raise PolicyFailure(f"policy {self.name} has not come back from an earlier cycle")
         self.thinking = Thought(self.name, lambda: _placements(self.name, policy, snapshot))
@@ -123,26 +125,32 @@ class _Candidate:
             raise PolicyFailure(f"policy {self.name} took longer than its budget of {budget:g} s")
         return answer.result()
 
-    def build(self) -> None:
-        """Build the policy from its parameters, or set `problem`."""
-        self.built_at = time.monotonic()
-        try:
-            self.policy, self.problem = create(self.name, self.parameters), ""
-        except PolicyError as error:
-            self.problem = _cut(str(error), _MAX_PROBLEM)
-        except SystemExit:
-            self.problem = f"policy {self.name} asked the operator to exit when it was built"
+    async def build(self) -> Policy:
+        """Build the policy from its parameters, if the last attempt is long enough ago.
 
-    async def _build_again(self, budget: float) -> Policy:
-        """Retry to build the policy, if the last attempt is long enough ago."""
-        idle = self.building is None or self.building.over
-        if idle and time.monotonic() >= self.built_at + self.build_again:
-            self.building = Thought(self.name, self.build)
-            with contextlib.suppress(TimeoutError, PolicyFailure):
-                async with asyncio.timeout(budget):
-                    await self.building.answer
-        if self.policy is None:
+        Raises
+        ------
+        PolicyFailure
+            If it cannot be built, or takes too long. Then a later call uses what comes of the same
+            attempt.
+        """
+        building = self.building
+        if building is None:
+            if time.monotonic() < self.built_at + self.times.build_policy_again:
+                raise PolicyFailure(self.problem)
+            self.built_at = time.monotonic()
+            work = partial(_created, self.name, self.parameters)
+            building = self.building = Thought(self.name, work)
+            await asyncio.wait([building.answer], timeout=self.times.policy_built)
+        if not building.answer.done():
+            self.problem = f"policy {self.name} is still being built"
             raise PolicyFailure(self.problem)
+        self.building = None
+        try:
+            self.policy, self.problem = building.answer.result(), ""
+        except PolicyFailure as failure:
+            self.problem = str(failure)
+            raise
         return self.policy
 
 
@@ -207,6 +215,13 @@ class Thought(Generic[T]):
             self.answer.set_result(answer)
 
 
+def _created(name: str, parameters: dict[str, Any]) -> Policy:
+    try:
+        return create(name, parameters)
+    except PolicyError as error:
+        raise PolicyFailure(_cut(str(error), _MAX_PROBLEM)) from error
+
+
 def _placements(name: str, policy: Policy, snapshot: Snapshot) -> list[Placement]:
     most = len(snapshot.jobs)
     # An endless iterator must not fill the memory.
@@ -261,22 +276,30 @@ class PolicyRunner:
     ) -> None:
         self.spec = spec
         self._budget = budget
-        again = times.build_policy_again
-        self._charge = _candidate(spec.name, spec.all_parameters, again)
-        self._fallback = _candidate(spec.fallback, {}, again)
-        self._shadows = [_candidate(name, {}, again) for name in spec.shadow]
+        self._charge = _Candidate(spec.name, spec.all_parameters, times)
+        self._fallback = _Candidate(spec.fallback, {}, times)
+        self._shadows = [_Candidate(name, {}, times) for name in spec.shadow]
         self.shadow_counts = {name: ShadowCount() for name in spec.shadow}
         self.cycles = self.fallbacks = self.rejected = 0
         self.failure = ""
         """Why the active policy did not decide in the last cycle; empty if it did."""
-        self.active = spec.fallback if self._charge.problem else spec.name
+        self.active = spec.name
         """The policy that decided in the last cycle, or will decide in the first."""
 
     @property
     def problem(self) -> str:
         """Why the active policy, the fallback or a shadow policy cannot be built."""
-        everyone = (self._charge, self._fallback, *self._shadows)
-        return "; ".join(c.problem for c in everyone if c.problem)
+        return "; ".join(c.problem for c in self._everyone() if c.problem)
+
+    async def build(self) -> None:
+        """Build the policies that are not built yet; `problem` says which cannot be."""
+        unbuilt = (c.build() for c in self._everyone() if c.policy is None)
+        await asyncio.gather(*unbuilt, return_exceptions=True)
+        if self._charge.problem and not self.cycles:
+            self.active = self.spec.fallback
+
+    def _everyone(self) -> tuple[_Candidate, ...]:
+        return (self._charge, self._fallback, *self._shadows)
 
     async def decide(self, snapshot: Snapshot) -> Answer:
         """Call the active policy, and the fallback if it fails."""
@@ -321,9 +344,3 @@ class PolicyRunner:
                 continue
             count.placements += len(placements)
             count.agreed += {(p.job, p.gpus) for p in placements} == done
-
-
-def _candidate(name: str, parameters: dict[str, Any], build_again: float) -> _Candidate:
-    candidate = _Candidate(name, parameters, build_again)
-    candidate.build()
-    return candidate

@@ -70,6 +70,14 @@ async def test_a_pod_is_changed_each_time_after_twice_as_long() -> None:
     assert len(values) == 4, "the same value again would change nothing"
 
 
+async def test_after_the_clock_was_set_back_it_is_changed_at_once() -> None:
+    world = World(server(), pod(PREPARING))
+    world.clock = 3600.0
+    await world.retries.retry()
+    world.clock = 0.0
+    assert await world.written_within(20) == [0, 10]
+
+
 async def test_one_that_has_a_sandbox_is_left_alone() -> None:
     assert await World(server(), pod(PREPARED)).written_within(30) == []
 

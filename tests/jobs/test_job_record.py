@@ -42,14 +42,15 @@ class TestStatuses:
         self.jobs.explain(UID, Explained(why, position, 0, generation, at(now)))
         return UID in self.state.queues.job_statuses.take()
 
-    def test_a_reason_is_told_at_once_and_numbers_only_now_and_then(self):
+    @pytest.mark.parametrize("later", [15, -15], ids=["later", "after the clock was set back"])
+    def test_a_reason_is_told_at_once_and_numbers_only_now_and_then(self, later: int):
         self.waits()
         assert self.explained(0, "8 GiB are free")
         self.told(1)
         assert not self.explained(1, "9 GiB are free")
         assert self.jobs.status(UID, at(1)) is None
-        assert self.explained(15, "10 GiB are free")
-        assert status(self.jobs, 15).message == "10 GiB are free"
+        assert self.explained(later, "10 GiB are free")
+        assert status(self.jobs, later).message == "10 GiB are free"
 
     def test_a_job_that_still_waits_behind_those_considered_is_not_told_again(self):
         self.waits()

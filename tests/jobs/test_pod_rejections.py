@@ -23,11 +23,16 @@ def test_each_refusal_doubles_the_wait(refusals: PodRejections):
         refusals.note(JOB, DENIED, now)
         found = refusals.of(JOB, now)
         assert found is not None
-        assert found.until is not None
-        waits.append((found.until - now).total_seconds())
-        now = found.until
+        assert found.pause is not None
+        waits.append((found.pause.until - now).total_seconds())
+        now = found.pause.until
         assert refusals.of(JOB, now) is None
     assert waits == [2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+
+
+def test_after_the_clock_was_set_back_the_job_does_not_wait(refusals: PodRejections):
+    refusals.note(JOB, DENIED, at(3600))
+    assert refusals.of(JOB, at(3599)) is None
 
 
 def test_a_pod_that_was_taken_ends_the_series(refusals: PodRejections):

@@ -7,6 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from partita.pause import Pause
 from partita.scheduling.partition_state import Reservation
 from partita.scheduling.queue_order import age_order, fair_order
 from partita.scheduling.waiting_jobs import CONSIDERED, WaitingJobs
@@ -61,7 +62,7 @@ class TestConsidered:
     async def test_one_whose_gpu_is_kept_is_considered_behind_them(self):
         world = World(decide=lambda _: [])
         late = world.submit("late")
-        world.memory.reserved[late.id] = Reservation(late, ("shared-0",), NOW, "fifo")
+        world.memory.reserved[late.id] = Reservation(late, ("shared-0",), Pause(NOW, NOW), "fifo")
         for n in range(CONSIDERED):
             world.submit(f"urgent-{n}", priority=1)
         assert started(await world.cycle()) == ["late"]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from partita.pause import Pause
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.partition_state import Reservation
 from partita_policies import Job
@@ -12,7 +13,7 @@ SOON = NOW + seconds(1)
 
 
 def reserve(world: World, job: Job, gpu: str = "shared-0") -> None:
-    world.memory.reserved[job.id] = Reservation(job, (gpu,), SOON, "sjf")
+    world.memory.reserved[job.id] = Reservation(job, (gpu,), Pause(NOW, SOON), "sjf")
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ relies on a state that has changed meanwhile.
 """
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 import structlog
@@ -25,6 +25,7 @@ from partita.constants import (
 from partita.kube.client import CLAIMS, PODS, Kube
 from partita.kube.errors import ConflictError, KubernetesError, NotFoundError, UnavailableError
 from partita.kube.events import Events
+from partita.pause import Pause
 from partita.pods.claim_allocation import claim_allocation, slice_parameters
 from partita.scheduling.allocated_claim import allocated_why
 from partita.scheduling.claim_request import settings_of
@@ -89,8 +90,8 @@ class ClaimAllocations:
                     continue
                 if plan.evict is not None and plan.eviction is not None:
                     # The eviction pauses, not the claim: its Pod may be deleted meanwhile.
-                    pause = timedelta(seconds=await self._evict(uid, plan.evict, plan.eviction))
-                    self._claims.record(uid).evict_again = self._now() + pause
+                    seconds = await self._evict(uid, plan.evict, plan.eviction)
+                    self._claims.record(uid).evicted = Pause.of(self._now(), seconds)
                     return
                 if plan.restore is not None:
                     await self._restore(uid, plan.restore)

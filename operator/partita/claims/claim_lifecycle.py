@@ -25,6 +25,7 @@ from typing import Final
 
 from partita.claims.release_deadlines import release_marks
 from partita.models import Allocation
+from partita.pause import Pause
 from partita.pods.termination import NO_GRACE
 from partita.scheduling.reasons import Reason, WaitingReason
 from partita.store.claim_view import ClaimView
@@ -304,10 +305,11 @@ def _allocated(
     within = refused_within if _is_refused(pod) else TRIED_WITHIN
     # An earlier operator may have written the ledger long before the allocation.
     known = [allocation.since] if allocation is not None and allocation.since is not None else []
-    until = max([*known, *(entry.since for entry in entries)]) + within
-    if until <= now:
+    since = max([*known, *(entry.since for entry in entries)])
+    tried = Pause(since - within, since + within)  # its clock may have been ahead a little
+    if not tried.holds(now):
         return replace(base, take_back=True, missed=True)
-    return replace(base, ungate=pod if pod.gated else None, wake=until)
+    return replace(base, ungate=pod if pod.gated else None, wake=tried.until)
 
 
 def _is_refused(pod: PodView) -> bool:

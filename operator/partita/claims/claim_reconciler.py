@@ -6,7 +6,7 @@ same queues as jobs (`scheduling.demand`).
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 
 from partita.claims.actions import Actions, PlacementDetails
@@ -24,6 +24,7 @@ from partita.claims.surge import Holder, explain_surge, holders
 from partita.models import Allocation, EstimatedStart
 from partita.models.device_class import ClassTarget, class_target
 from partita.models.events import UserEvent
+from partita.pause import Pause
 from partita.scheduling.allocated_claim import allocated_why, growth_of, refused_memory
 from partita.scheduling.avoided_nodes import avoids_all
 from partita.scheduling.claim_request import application_of, request_of_claim
@@ -82,8 +83,7 @@ class ClaimReconciler:
     def not_evicted(self, uid: str, now: datetime) -> None:
         """Record that the Pod of a claim was not evicted, because it is protected."""
         record = self.record(uid)
-        protected = self._times.protected
-        record.ending, record.protected_until = None, now + timedelta(seconds=protected)
+        record.ending, record.protected = None, Pause.of(now, self._times.protected)
         self._state.queues.partitions.add(record.partition)
 
     def not_grown(self, uid: str, why: str) -> None:
@@ -160,8 +160,8 @@ class ClaimReconciler:
             uid
             for uid, record in self._records.items()
             if record.partition == partition
-            and record.protected_until is not None
-            and record.protected_until > now
+            and record.protected is not None
+            and record.protected.holds(now)
         )
 
     def grown_request(self, uid: str) -> Job | None:
@@ -217,7 +217,8 @@ class ClaimReconciler:
         if record is None:
             return None
         times = [drain_deadline(server, self._state) for server in self._state.allocated(uid)]
-        times += [record.plan.wake, record.avoided_until(now), record.protected_until]
+        times += [record.plan.wake, record.avoided_until(now)]
+        times.append(record.protected.until if record.protected else None)
         return min((t for t in times if t is not None and t > now), default=None)
 
     def record(self, uid: str) -> ClaimRecord:
@@ -250,8 +251,8 @@ class ClaimReconciler:
             self._state.queues.claim_statuses.add(uid)
         if not allocated and claim is not None and claim.allocation is None:
             record.ending = None
-        if record.protected_until is not None and record.protected_until <= now:
-            record.protected_until = None
+        if record.protected is not None and not record.protected.holds(now):
+            record.protected = None
             state.queues.partitions.add(record.partition)
         if plan.why is not None:
             self._show(uid, record, plan.why)
@@ -338,7 +339,7 @@ class ClaimReconciler:
 
     def _enqueue(self, uid: str, record: ClaimRecord, now: datetime) -> None:
         if (pod := self.pod_of(uid)) is not None:
-            record.avoid_until(self._rejecting.of(pod, now))
+            record.avoid_rejecting(self._rejecting.of(pod, now))
         request, avoided = self._request(uid), record.avoided_nodes(now)
         if isinstance(request, WaitingReason):
             self._show(uid, record, request)

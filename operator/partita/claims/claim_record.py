@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 
 from partita.claims.claim_lifecycle import ClaimPlan, Eviction
 from partita.models import EstimatedStart
+from partita.pause import Pause
 from partita.scheduling.reasons import WaitingReason
 from partita.times import Times
 
@@ -42,16 +43,16 @@ class ClaimRecord:
     """When it is expected to start."""
     allocated_since: datetime | None = None
     """Time of the entry in the ledger with whose allocation the claim was seen."""
-    avoided: dict[str, datetime] = field(default_factory=dict)
-    """Until when it does not use a node."""
+    avoided: dict[str, Pause] = field(default_factory=dict)
+    """When it does not use a node."""
     not_bound: str = ""
     """Why kube-scheduler did not bind its Pod to the node of its last allocation."""
     ending: Eviction | None = None
     """Why its Pod must end, as another component has requested."""
-    protected_until: datetime | None = None
-    """Until when its Pod is no victim of others, because a budget has protected it."""
-    evict_again: datetime | None = None
-    """Until when its Pod is not evicted again, because that has just been requested."""
+    protected: Pause | None = None
+    """When its Pod is no victim of others, because a budget has protected it."""
+    evicted: Pause | None = None
+    """When its Pod is not evicted again, because that has just been requested."""
     not_grown: str = ""
     """Why the larger slice that it needs is not allocated yet."""
     not_remembered: bool = False
@@ -67,21 +68,21 @@ class ClaimRecord:
 
     def avoid(self, node: str, words: str, now: datetime) -> None:
         """Leave out a node for some time, because kube-scheduler did not bind the Pod there."""
-        self.avoided[node] = now + timedelta(seconds=self.times.unbound_node)
+        self.avoided[node] = Pause.of(now, self.times.unbound_node)
         self.not_bound = words or "kube-scheduler did not bind its Pod"
 
-    def avoid_until(self, nodes: Mapping[str, tuple[datetime, str]]) -> None:
+    def avoid_rejecting(self, nodes: Mapping[str, tuple[Pause, str]]) -> None:
         """Leave out nodes that have rejected Pods like its own, each with time and reason."""
-        for node, (until, words) in nodes.items():
-            self.avoided[node], self.not_bound = until, words
+        for node, (pause, words) in nodes.items():
+            self.avoided[node], self.not_bound = pause, words
 
     def avoided_nodes(self, now: datetime) -> frozenset[str]:
         """Return the nodes that it does not use now."""
-        return frozenset(node for node, until in self.avoided.items() if until > now)
+        return frozenset(node for node, pause in self.avoided.items() if pause.holds(now))
 
     def avoided_until(self, now: datetime) -> datetime | None:
         """Return when the first of these nodes is used again; None if none is avoided."""
-        return min((until for until in self.avoided.values() if until > now), default=None)
+        return min((p.until for p in self.avoided.values() if p.holds(now)), default=None)
 
     def says_not_bound(self, now: datetime) -> str:
         """Return why it waits while it avoids all nodes."""
@@ -93,9 +94,9 @@ class ClaimRecord:
 
     def without_repeated_eviction(self, plan: ClaimPlan, now: datetime) -> ClaimPlan:
         """Return a plan that evicts its Pod only if that was not just requested."""
-        if plan.evict is None or self.evict_again is None or self.evict_again <= now:
+        if plan.evict is None or self.evicted is None or not self.evicted.holds(now):
             return plan
-        return replace(plan, evict=None, eviction=None, wake=self.evict_again)
+        return replace(plan, evict=None, eviction=None, wake=self.evicted.until)
 
     def show(self, now: datetime) -> WrittenStatus | None:
         """Return what to write about its waiting now, and record it as written; None for no write.
@@ -108,7 +109,7 @@ class ClaimRecord:
         new = WrittenStatus(self.why, self.position, self.expected, now)
         old = self.written
         if old is not None and old.why.reason is new.why.reason and old.expected == new.expected:
-            age = (now - old.time).total_seconds()
+            age = abs((now - old.time).total_seconds())
             queued, recent = self.position is not None, age < self.times.refresh
             far = self.position is not None and self.position > _SHOWN_POSITIONS
             same = (old.why, old.position) == (new.why, new.position)

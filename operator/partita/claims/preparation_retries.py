@@ -19,12 +19,13 @@ from partita.constants import ANNOTATION_PREPARE
 from partita.kube.client import PODS, Kube
 from partita.kube.errors import KubernetesError
 from partita.models.quantities import format_time
+from partita.pause import Pause
 from partita.store.state import State
 from partita.store.views import PodView
 
-__all__ = ["RETRY_AFTER", "PreparationRetries", "RetryTimes"]
+__all__ = ["PreparationRetries"]
 
-RETRY_AFTER: Final = timedelta(seconds=5)
+_RETRY_AFTER: Final = timedelta(seconds=5)
 """Time until the first retry. Each following one comes after twice the time, because some Pods wait
 for something else, such as a Secret. An assumption: several times as long as a preparation usually
 takes."""
@@ -32,12 +33,12 @@ _EVERY: Final = 1.0
 """Seconds between two checks."""
 
 
-class RetryTimes:
+class _RetryTimes:
     """When each Pod is to be retried."""
 
     def __init__(self) -> None:
-        self._next: dict[str, tuple[datetime, timedelta]] = {}
-        """Time of the next retry, and the time to the one after it, by UID of the Pod."""
+        self._pauses: dict[str, Pause] = {}
+        """Until the next retry, by UID of the Pod."""
 
     def due(self, uids: set[str], now: datetime) -> list[str]:
         """Return the Pods to retry now.
@@ -47,12 +48,12 @@ class RetryTimes:
         uids
             All Pods that are being prepared. The times of others are forgotten.
         """
-        first = now + RETRY_AFTER, 2 * RETRY_AFTER
-        self._next = {uid: self._next.get(uid, first) for uid in uids}
-        due = sorted(uid for uid, (at, _) in self._next.items() if at <= now)
+        first = Pause(now, now + _RETRY_AFTER)
+        self._pauses = {uid: self._pauses.get(uid, first) for uid in uids}
+        due = sorted(uid for uid, pause in self._pauses.items() if not pause.holds(now))
         for uid in due:
-            _, wait = self._next[uid]
-            self._next[uid] = now + wait, 2 * wait
+            since, until = self._pauses[uid]
+            self._pauses[uid] = Pause(now, now + 2 * (until - since))
         return due
 
 
@@ -69,7 +70,7 @@ class PreparationRetries:
         self._kube = kube
         self._state = state
         self._now = now
-        self._times = RetryTimes()
+        self._times = _RetryTimes()
         self._log = structlog.get_logger().bind(part="pods")
 
     async def run(self) -> NoReturn:

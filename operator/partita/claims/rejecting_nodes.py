@@ -9,6 +9,7 @@ the nodes are those of the rejected Pods that still exist.
 from datetime import datetime
 
 from partita.models.quantities import later
+from partita.pause import Pause
 from partita.scheduling.avoided_nodes import AVOIDED_FOR
 from partita.store.views import PodView
 
@@ -16,27 +17,29 @@ __all__ = ["RejectingNodes"]
 
 
 class RejectingNodes:
-    """Which nodes rejected the Pods of which controllers, and until when these avoid them."""
+    """Which nodes rejected the Pods of which controllers, and when these avoid them."""
 
     def __init__(self) -> None:
-        self._until: dict[str, dict[str, tuple[datetime, str]]] = {}
+        self._avoided: dict[str, dict[str, tuple[Pause, str]]] = {}
 
     def note(self, pod: PodView) -> None:
         """Record that kubelet rejected a Pod, if it did."""
         time, key = pod.outcome.rejected_at, _controller(pod)
         if time is not None and key and pod.node:
             said = f"kubelet rejected Pod {pod.name} with {pod.outcome.reason}"
-            until = later(time, AVOIDED_FOR.total_seconds())
+            # It begins earlier, because the clock of the node may be ahead.
+            pause = Pause(time - AVOIDED_FOR, later(time, AVOIDED_FOR.total_seconds()))
             # Of controllers whose Pods are gone nobody asks again.
-            self._until = {k: v for k, v in self._until.items() if max(v.values())[0] > time}
-            self._until.setdefault(key, {})[pod.node] = until, said
+            known = self._avoided.items()
+            self._avoided = {k: v for k, v in known if max(v.values())[0].until > time}
+            self._avoided.setdefault(key, {})[pod.node] = pause, said
 
-    def of(self, pod: PodView, now: datetime) -> dict[str, tuple[datetime, str]]:
-        """Return the nodes that a Pod avoids, each with the end of that time and the reason."""
+    def of(self, pod: PodView, now: datetime) -> dict[str, tuple[Pause, str]]:
+        """Return the nodes that a Pod avoids, each with that time and the reason."""
         key = _controller(pod)
-        left = {node: it for node, it in self._until.pop(key, {}).items() if it[0] > now}
+        left = {node: it for node, it in self._avoided.pop(key, {}).items() if it[0].holds(now)}
         if left:
-            self._until[key] = left
+            self._avoided[key] = left
         return left
 
 

@@ -309,7 +309,7 @@ class JobReconciler:
             times += record.plan.wake, avoided_until(record.plan.attempts, now)
         job = self._state.jobs.get(uid)
         refused = self.rejections.of(job, now) if job else None
-        times.append(refused.until if refused else None)
+        times.append(refused.pause.until if refused and refused.pause else None)
         return min((t for t in times if t is not None and t > now), default=None)
 
     def status(self, uid: str, now: datetime) -> tuple[SharedGPUJobStatus, float] | None:

@@ -93,7 +93,7 @@ class JobRecord:
         if self.explained is not None and self.generation == generation:
             before, at = self.explained
             near = self.position is not None and self.position <= _SHOWN_POSITIONS
-            if before is reason and not (near and now - at >= self._refresh()):
+            if before is reason and not (near and abs(now - at) >= self._refresh()):
                 return False
         elif self.explained is not None:
             self.written = None  # the last status refers to the previous spec of the partition
@@ -113,7 +113,8 @@ class JobRecord:
         written, since = self.written or (current, None)
         if self.position == written.queue_position:
             return None
-        return max(0.0, (since + self._refresh() - now).total_seconds()) if since else 0.0
+        # After the clock was set back it may be at once.
+        return max(0.0, (self._refresh() - abs(now - since)).total_seconds()) if since else 0.0
 
     def show(
         self, status: SharedGPUJobStatus, current: SharedGPUJobStatus, now: datetime
@@ -138,7 +139,7 @@ class JobRecord:
             self.written = None  # it replaces a status that may not be written yet
             return 0.0
         old, since = self.written or (current, None)
-        fresh = self.explained is not None and since is not None and now - since < self._refresh()
+        fresh = self.explained and since and abs(now - since) < self._refresh()
         if fresh and status.phase is Phase.QUEUED and same_status(status, old, but=_NUMBERS):
             return self.refresh_in(current, now)
         self.written = status, now

@@ -7,10 +7,11 @@ wait, because it would fail for each of their Pods.
 """
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from partita.jobs import attempts
 from partita.models import SharedGPUJob
+from partita.pause import Pause
 from partita.scheduling.reasons import Reason, WaitingReason
 from partita.times import Times
 
@@ -23,15 +24,15 @@ class PodRejection:
 
     why: WaitingReason
     generation: int
-    """Generation of the job: the rejection is valid until the spec changes, or until `until`."""
-    until: datetime | None = None
-    """End of the backoff; None if only a change of the spec helps."""
+    """Generation of the job: the rejection is valid until the spec changes, or `pause` ends."""
+    pause: Pause | None = None
+    """The backoff; None if only a change of the spec helps."""
     times: int = 1
     """Number of consecutive rejections."""
 
     def holds(self, generation: int, now: datetime) -> bool:
         """Return whether the job still has to wait because of it."""
-        return self.generation == generation and (self.until is None or self.until > now)
+        return self.generation == generation and (self.pause is None or self.pause.holds(now))
 
 
 class PodRejections:
@@ -77,6 +78,6 @@ class PodRejections:
         self, before: PodRejection | None, why: WaitingReason, generation: int, now: datetime
     ) -> PodRejection:
         times = before.times + 1 if before is not None and before.generation == generation else 1
-        until = now + timedelta(seconds=attempts.delay(times, self._times))
-        said = f"{why.message}; next try at {until:%H:%M:%S} UTC"
-        return PodRejection(WaitingReason(why.reason, said), generation, until, times)
+        pause = Pause.of(now, attempts.delay(times, self._times))
+        said = f"{why.message}; next try at {pause.until:%H:%M:%S} UTC"
+        return PodRejection(WaitingReason(why.reason, said), generation, pause, times)

@@ -8,7 +8,7 @@ makes two concurrent writes to one GPU.
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from math import ceil
 
 import structlog
@@ -17,6 +17,7 @@ from partita.claims.claim_lifecycle import Eviction
 from partita.constants import OTHERS_JOB
 from partita.models import GPUPartition
 from partita.models.partition import PolicySpec
+from partita.pause import Pause
 from partita.pods.termination import preemption_grace
 from partita.process.cycle_writer import CycleWriter
 from partita.process.reconcilers import Reconcilers
@@ -171,8 +172,8 @@ class Cycles:
             self._tasks.create_task(self._preempt(name, kept, preemption))
         self._move(result)
         for job, gpus in await self._writer.write(partition, result, changes):
-            until = self._now() + timedelta(seconds=self._times.reserved)
-            kept.memory.reserved[job.id] = Reservation(job, gpus, until, result.chosen_by(job.id))
+            pause = Pause.of(self._now(), self._times.reserved)
+            kept.memory.reserved[job.id] = Reservation(job, gpus, pause, result.chosen_by(job.id))
             self._queue.add_after(name, self._times.reserved)
         if any(self._jobs.waiting[name].is_full(job.namespace) for job, _ in result.placed):
             self._queue.add(name)  # others have moved up
@@ -237,9 +238,8 @@ class Cycles:
         except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
             self._log.exception("preemption failed", job=job.name)
             allowed = False
-        still_nominated = (
-            kept.memory.nominated.get(job.id) == gpus
-        )  # otherwise it was placed or deleted
+        # Otherwise it was placed or deleted.
+        still_nominated = kept.memory.nominated.get(job.id) == gpus
         if not (allowed and still_nominated):
             if still_nominated:
                 del kept.memory.nominated[job.id]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
+from partita.pause import Pause
 from partita.scheduling.policy_runner import PolicyRunner
 from partita.scheduling.preemption import Victims
 from partita.scheduling.reservations import Aging
@@ -18,8 +19,8 @@ class Reservation(NamedTuple):
 
     job: Job
     gpus: tuple[str, ...]
-    until: datetime
-    """When others may have them."""
+    pause: Pause
+    """When others may not have them."""
     policy: str
     """Who chose them."""
 
@@ -44,7 +45,7 @@ class PartitionState:
 
     def expire_reservations(self, now: datetime) -> list[Reservation]:
         """Remove the reservations whose time is over, and return them."""
-        expired = [kept for kept in self.reserved.values() if kept.until <= now]
+        expired = [kept for kept in self.reserved.values() if not kept.pause.holds(now)]
         for kept in expired:
             del self.reserved[kept.job.id]
         return expired

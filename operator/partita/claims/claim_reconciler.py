@@ -344,7 +344,7 @@ class ClaimReconciler:
         if isinstance(request, WaitingReason):
             self._show(uid, record, request)
             return
-        self._demand.requests[uid] = request
+        self._demand.ask(request)
         found = self._demand.resolve(request, avoided)
         if isinstance(found, WaitingReason):
             self._show(uid, record, found)

@@ -281,7 +281,7 @@ class JobReconciler:
 
     def _enqueue(self, job: SharedGPUJob, record: JobRecord, plan: Plan, now: datetime) -> None:
         request, why = request_of_job(job, plan.attempts), self._why_not_tried(job, plan, now)
-        self.demand.requests[request.uid] = request
+        self.demand.ask(request)
         found = why or self.demand.resolve(request, avoided_nodes(plan.attempts, now))
         if isinstance(found, WaitingReason):
             record.why, record.position, record.explained = found, None, None

@@ -13,6 +13,7 @@ from partita.scheduling.reasons import WaitingReason
 from partita.scheduling.request import Request
 from partita.scheduling.resolved_request import resolve, with_profile
 from partita.scheduling.waiting_jobs import WaitingJobs
+from partita.store.index import Index
 from partita.store.state import State
 from partita_policies.types import Job
 
@@ -30,8 +31,10 @@ class Demand:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self.requests: dict[str, Request] = {}
+        self._requests: dict[str, Request] = {}
         """What those ask for that want GPUs, by UID, also if that can never be met."""
+        self._asking = Index()
+        """Their UIDs, by `namespace/application`."""
         self.largest: dict[str, Largest] = {}
         """The largest capacity of a GPU and a node of each partition."""
         self.waiting: defaultdict[str, WaitingJobs] = defaultdict(WaitingJobs)
@@ -53,7 +56,8 @@ class Demand:
             Returns its partition, which may change meanwhile.
         """
         before = self._of(uid, partition())
-        self.requests.pop(uid, None)
+        if (request := self._requests.pop(uid, None)) is not None:
+            self._asking.discard(f"{request.namespace}/{request.application}", uid)
         self.waiting[partition()].pop(uid, None)
         self.growths[partition()].pop(uid, None)
         for server, holder in self._state.places(uid):
@@ -63,6 +67,11 @@ class Demand:
         after = self._of(uid, partition())
         if before != after:
             self._state.queues.partitions.add(*{name for name, _ in (*before, *after)})
+
+    def ask(self, request: Request) -> None:
+        """Add the request of a job or claim, for `renew`."""
+        self._requests[request.uid] = request
+        self._asking.add(f"{request.namespace}/{request.application}", request.uid)
 
     def resolve(self, request: Request, avoided: Collection[str] = ()) -> Job | WaitingReason:
         """Return a request in numbers, with the history of its application, or why it is not met.
@@ -96,18 +105,17 @@ class Demand:
             UIDs of the jobs and claims to reconcile: their memory, and so their position in the
             queue, may follow the history. In the others only profile and duration change.
         """
-        profiles = {key: self._state.profiles.profile(*key) for key in applications}
         to_look = set()
-        for uid, request in self.requests.items() if profiles else ():
-            key = (request.namespace, request.application)
-            if key not in profiles:
-                continue
-            if request.follows_history:
-                to_look.add(uid)
-            elif (job := self.waiting[request.partition].get(uid)) is not None:
-                changed = with_profile(job, request, profiles[key])
-                self.waiting[request.partition][uid] = changed
-                self._state.queues.partitions.add(request.partition)
+        for namespace, application in applications:
+            profile = self._state.profiles.profile(namespace, application)
+            for uid in self._asking.of(f"{namespace}/{application}"):
+                request = self._requests[uid]
+                waiting = self.waiting[request.partition]
+                if request.follows_history:
+                    to_look.add(uid)
+                elif (job := waiting.get(uid)) is not None:
+                    waiting[uid] = with_profile(job, request, profile)
+                    self._state.queues.partitions.add(request.partition)
         return to_look
 
     def release(self, uid: str) -> None:

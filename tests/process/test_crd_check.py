@@ -6,16 +6,19 @@ from copy import deepcopy
 
 import pytest
 
+from partita.kube.errors import NotFoundError
 from partita.models import crd
-from partita.process.crd_check import shortcoming
+from partita.process.crd_check import shortcoming, wait_for_crds
+from partita.times import Times
+from support.fake_kube import FakeKube
 
 OURS = {definition["spec"]["names"]["kind"]: definition for definition in crd.crds()}
-SERVED = {"conditions": [{"type": "Established", "status": "True"}]}
+API = "/apis/partita.dev/v1alpha1"
 
 
 def installed(kind: str) -> dict:
     """A CRD as the API server has it."""
-    return deepcopy(OURS[kind]) | {"status": deepcopy(SERVED)}
+    return deepcopy(OURS[kind])
 
 
 def status_of(found: dict) -> dict:
@@ -81,7 +84,33 @@ def test_another_version_alone_is_not_ours(change: dict) -> None:
     assert shortcoming(OURS["GPUPartition"], found) == "does not serve v1alpha1"
 
 
-def test_one_that_the_api_server_has_not_taken_up_is_waited_for() -> None:
-    found = installed("GPUPartition")
-    found["status"]["conditions"][0]["status"] = "False"
-    assert shortcoming(OURS["GPUPartition"], found) == "is not served yet"
+class Discovery(FakeKube):
+    """The CRDs, and the first of these documents of discovery by path."""
+
+    def __init__(self, *documents: dict) -> None:
+        super().__init__(*OURS.values())
+        self.documents = [*documents]
+
+    async def list(self, _kind: object) -> tuple[list, str]:
+        return [], ""
+
+    async def request(self, _method: str, path: str) -> dict:
+        if path not in self.documents[0]:
+            raise NotFoundError(path, 404, "no")
+        return self.documents[0][path]
+
+
+async def test_what_discovery_does_not_list_yet_is_waited_for() -> None:
+    names = sorted(definition["spec"]["names"]["plural"] for definition in OURS.values())
+    group = {"/apis": {"groups": [{"versions": [{"groupVersion": API.removeprefix("/apis/")}]}]}}
+    some, every = ({API: {"resources": [{"name": n} for n in names[:to]]}} for to in (2, None))
+    kube = Discovery({"/apis": {"groups": []}} | every, group, group | some, group | every)
+    told: list[str] = []
+
+    def tell(said: str) -> None:
+        told.append(said)
+        kube.documents.pop(0)
+
+    await wait_for_crds(kube, tell, Times(check_crds=0.0))  # type: ignore[arg-type]
+    missing = (", ".join(names), ", ".join(names), ", ".join(names[2:]))
+    assert told == [f"the API server does not list {them} under {API} yet" for them in missing]

@@ -1,6 +1,7 @@
 """Checks that the cluster has what this release needs before anything is written.
 
-Its CRDs must have every field of this release, and it must serve ResourceClaims.
+Its CRDs must have every field of this release, and discovery must list them: kopf looks there once,
+when it starts, for what to watch. ResourceClaims must be served.
 
 The API server silently drops a field that an older CRD does not have
 (https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/,
@@ -16,7 +17,7 @@ from typing import Any, Final, NoReturn
 
 import structlog
 
-from partita.constants import VERSION
+from partita.constants import GROUP, VERSION
 from partita.kube.claims_api import unserved
 from partita.kube.client import CRDS, Kube
 from partita.kube.errors import DefinitionError, KubernetesError, NotFoundError
@@ -24,9 +25,9 @@ from partita.models import crd
 from partita.times import Times
 
 __all__ = [
-    "established",
     "explained",
     "shortcoming",
+    "unlisted",
     "wait_for_crds",
     "watch_crds",
 ]
@@ -93,7 +94,7 @@ async def explained(kube: Kube, work: Callable[[], Awaitable[None]]) -> None:
 
 async def _problem_or_error(kube: Kube) -> str:
     try:
-        return await unserved(kube) or await _problem(kube)
+        return await unserved(kube) or await _problem(kube) or await unlisted(kube)
     except KubernetesError as error:
         return f"the CRDs cannot be read ({error})"
 
@@ -113,6 +114,20 @@ async def _problem(kube: Kube) -> str:
     return f"{'; '.join(problems)}: {_REMEDY}" if problems else ""
 
 
+async def unlisted(kube: Kube) -> str:
+    """Return which kinds discovery does not list yet; empty if it lists all."""
+    api, listed = f"{GROUP}/{VERSION}", set[str]()
+    groups = (await kube.request("GET", "/apis"))["groups"]
+    if any(version["groupVersion"] == api for group in groups for version in group["versions"]):
+        with suppress(NotFoundError):
+            found = await kube.request("GET", f"/apis/{api}")
+            listed = {resource["name"] for resource in found["resources"]}
+    wanted = {definition["spec"]["names"]["plural"] for definition in _wanted()}
+    if not (missing := sorted(wanted - listed)):
+        return ""
+    return f"the API server does not list {', '.join(missing)} under /apis/{api} yet"
+
+
 def shortcoming(wanted: Json, found: Json) -> str:
     """Return what a CRD in the cluster lacks compared with `wanted`; empty if nothing."""
     version = next((v for v in found["spec"]["versions"] if v["name"] == VERSION), None)
@@ -123,13 +138,7 @@ def shortcoming(wanted: Json, found: Json) -> str:
         named = ", ".join(missing[:_FIELDS_SHOWN])
         more = f" and {len(missing) - _FIELDS_SHOWN} more" if len(missing) > _FIELDS_SHOWN else ""
         return f"is older than this release and lacks {named}{more}"
-    return "" if established(found) else "is not served yet"
-
-
-def established(definition: Json) -> bool:
-    """Return whether the API server serves a CRD."""
-    conditions = (definition.get("status") or {}).get("conditions") or []
-    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+    return ""
 
 
 def _schema(version: Json) -> Json:

@@ -8,7 +8,7 @@ from partita.kube.claims_api import unserved
 from partita.kube.client import CRDS, JOBS, NAMESPACES, PARTITIONS, PROFILES, Kube
 from partita.kube.errors import AlreadyExistsError, ConflictError
 from partita.models import crd
-from partita.process.crd_check import established
+from partita.process.crd_check import unlisted
 
 __all__ = ["create", "ensure_namespace", "install_crds"]
 
@@ -42,9 +42,8 @@ async def install_crds(kube: Kube) -> list[tuple[str, Change]]:
     ]
     try:
         async with asyncio.timeout(_SERVED_WITHIN):
-            for name, _ in changes:
-                while not established(await kube.get(CRDS, name)):  # noqa: ASYNC110 - no event of ours
-                    await asyncio.sleep(_POLL)
+            while await unlisted(kube):  # noqa: ASYNC110 - no event of ours
+                await asyncio.sleep(_POLL)
     except TimeoutError:
         raise UserError(
             f"the API server has not served the CRDs within {_SERVED_WITHIN:.0f} s: "

@@ -65,7 +65,6 @@ async def node(api: FakeAPI) -> AsyncIterator[Node]:
         node = Node(api, tasks)
         yield node
         node.kubelets.observe_node({"metadata": {"name": "n"}}, deleted=True)  # ends what runs
-        node.kubelets.close()
 
 
 def pod(uid: str = "u", **spec: Any) -> Body:

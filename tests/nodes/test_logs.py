@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -43,6 +44,21 @@ async def test_a_program_prints_its_progress_and_its_end(cluster, nodes, node_sp
     assert whole.endswith(end), "it was followed to its end"
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z exit code 0\n", stamped)
     assert none == ""
+
+
+async def test_when_the_nodes_stop_a_followed_log_does_not_end_its_pod(
+    cluster, nodes, node_spec
+) -> None:
+    api = cluster.api
+    async with AsyncExitStack() as following:
+        async with nodes.running(node_spec(gpus=1)):
+            await cluster.job("a", await cluster.ready(await cluster.server()), duration="1h")
+            await cluster.phase("a", "Running")
+            url = f"{api._url}{cluster.path('a')}/log?follow=true"
+            log = await following.enter_async_context(api._session.get(url, ssl=api._ssl))
+            assert await log.content.readline() == b"simulated: example.org/image:1\n"
+        pod = (await api.get(cluster.path("a"))).ok().body
+    assert pod["status"]["phase"] == "Running"
 
 
 async def test_what_has_no_log_says_why(cluster, nodes, node_spec) -> None:

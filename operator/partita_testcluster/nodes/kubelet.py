@@ -116,13 +116,6 @@ class Kubelets:
                 self._drop(run)
                 run.task = self._cluster.tasks.create_task(self._remove(pod, run))
 
-    def close(self) -> None:
-        """Stop the simulation; the objects in the API stay as they are."""
-        self._scheduler.clear()
-        for machine in self._cluster.machines.values():
-            for device in machine.devices:
-                device.stop_all("")
-
     def _consider(self, pod: SimulatedPod) -> None:
         """Schedule, run or remove a Pod, if the simulation is responsible for it."""
         machine = self._cluster.machines.get(pod.node)

@@ -64,10 +64,6 @@ class PodScheduler:
         """Forget a Pod; no effect if it does not wait."""
         self._waiting.pop(uid, None)
 
-    def clear(self) -> None:
-        """Forget all Pods."""
-        self._waiting.clear()
-
     def retry(self) -> None:
         """Try to place the waiting Pods again after resources were released."""
         refused: list[Wants] = []

@@ -100,11 +100,11 @@ async def _simulate(
     machines = {spec.name: Machine(spec, api, clock) for spec in nodes}
     logs: PodLogs = {}
     kubelet_api = KubeletAPI(logs)
-    async with asyncio.TaskGroup() as tasks:
-        cluster = SimulatedCluster(api, clock, machines, tasks)
-        kubelets = Kubelets(cluster, logs, schedules=scheduler)
-        try:
-            await kubelet_api.start()
+    try:
+        await kubelet_api.start()
+        async with asyncio.TaskGroup() as tasks:
+            cluster = SimulatedCluster(api, clock, machines, tasks)
+            kubelets = Kubelets(cluster, logs, schedules=scheduler)
             for machine in machines.values():
                 machine.kubelet_port = kubelet_api.port
             await asyncio.gather(*(machine.register() for machine in machines.values()))
@@ -124,6 +124,9 @@ async def _simulate(
                 for machine in machines.values():
                     if machine.up:
                         await machine.publish()
-        finally:
-            kubelets.close()
-            await kubelet_api.stop()
+    finally:
+        # The tasks of the Pods are over: they would write that their programs have succeeded.
+        for machine in machines.values():
+            for device in machine.devices:
+                device.stop_all("")
+        await kubelet_api.stop()

@@ -54,7 +54,7 @@ class TestVersions:
             take(state, versioned(body, 10))
         everything = (
             state.jobs, state.servers, state.partitions, state.pods, state.nodes,
-            state.namespaces, state.profiles,
+            state.namespaces, state.profiles._of,
         )  # fmt: skip
         assert not any(everything)
 

@@ -312,8 +312,11 @@ class CycleWriter:
         self, name: str, change: ServerChange, partition: GPUPartition | None
     ) -> bool:
         def sound(server: GPUServer, change: ServerChange) -> bool:
-            more = change.allocate or change.grow
-            return not more or self._sound(server, change, partition)
+            if not (change.allocate or change.grow):
+                return True
+            if partition is None or server_state(server, partition, self._state) != "Ready":
+                return False
+            return fits(server, change, partition)
 
         done = released = False
         try:
@@ -337,14 +340,6 @@ class CycleWriter:
         found = self._state.servers.get(server)
         if found is not None:
             self._state.queues.partitions.add_after(found.spec.partition, self._times.retry_after)
-
-    def _sound(
-        self, server: GPUServer, change: ServerChange, partition: GPUPartition | None
-    ) -> bool:
-        """Return whether these allocations are possible in a GPU's current state."""
-        if partition is None or server_state(server, partition, self._state) != "Ready":
-            return False
-        return fits(server, change, partition)
 
 
 def _amount(job: Job, allocated: Collection[Allocation]) -> str:

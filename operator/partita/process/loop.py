@@ -26,7 +26,6 @@ from partita.process.cycle_writer import CycleWriter
 from partita.process.partition_cycles import Cycles
 from partita.process.reconcilers import Reconcilers
 from partita.scheduling.cycle_result import CycleResult
-from partita.scheduling.policy_runner import PolicyRunner
 from partita.store.claim_view import ClaimView
 from partita.store.finished_jobs import FinishedJob
 from partita.store.state import State
@@ -108,13 +107,10 @@ class Loop:
             now=now,
             times=times,
         )
+        self.runner = self._cycles.runner
         self._retries = PreparationRetries(kube, state, now=now)
         self._deleting: set[str] = set()
         self._log = structlog.get_logger().bind(part="loop")
-
-    def runner(self, partition: str) -> PolicyRunner | None:
-        """Return a partition's policies, for its status."""
-        return self._cycles.runner(partition)
 
     async def run(self) -> None:
         """Process changes until cancelled."""

@@ -136,7 +136,7 @@ async def run_operator(
             defined = crd_check.wait_for_crds(kube, readiness.set_not_ready, times)
             if await _stopped_before(defined, stop):
                 return
-            readiness.set_ready()
+            readiness.why_not = ""
             if await _stopped_before(lease.acquire(), stop):
                 return
             try:

@@ -25,10 +25,6 @@ class Readiness:
         """Become not ready, with a reason that a user can act on."""
         self.why_not = why
 
-    def set_ready(self) -> None:
-        """Become ready."""
-        self.why_not = ""
-
 
 @asynccontextmanager
 async def serve_health(

@@ -91,11 +91,9 @@ class RecordingFiles:
             self._rotate(next(iter(self._open)))
         self._prune()
         # Two operators may share a folder: a file is never opened twice.
-        path = self.folder / f"{self._stamp()}_{partition[:_NAME_LENGTH]}.jsonl"
+        name = f"{self._now():%Y%m%dT%H%M%S.%fZ}_{partition[:_NAME_LENGTH]}.jsonl"
+        path = self.folder / name
         return path, path.open("xb")
-
-    def _stamp(self) -> str:
-        return self._now().strftime("%Y%m%dT%H%M%S.%fZ")
 
     def _rotate(self, partition: str) -> None:
         path, file = self._open.pop(partition)

@@ -10,14 +10,10 @@ from partita_policies import types as policy
 __all__ = ["ApplicationProfiles", "to_profile"]
 
 
-def _nobody(_: str) -> None:
-    return None
-
-
 def to_profile(
     application: str,
     measurement: Measurement,
-    neighbour: Callable[[str], Neighbour | None] = _nobody,
+    neighbour: Callable[[str], Neighbour | None] = lambda _: None,
 ) -> policy.Profile:
     """Convert a measurement to a profile for policies.
 
@@ -63,9 +59,6 @@ class ApplicationProfiles:
         """Converted profiles, by the identity of the measurement."""
         self._hashes: dict[str, ApplicationKey] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._of)
-
     def profile(self, namespace: str, application: str, product: str = "") -> policy.Profile | None:
         """Return the history of an application in a namespace; None if there is none.
 
@@ -77,12 +70,9 @@ class ApplicationProfiles:
         product
             The GPU product of the measurement; empty for the product with the most runs.
         """
-        key = (namespace, application)
-        found = self.preferred(namespace, application)
-        measured = found.spec.measurement(product) if found else None
-        if measured is None:
+        if (measured := self._measurement(namespace, application, product)) is None:
             return None
-        translated = self._profiles.setdefault(key, {})
+        translated = self._profiles.setdefault((namespace, application), {})
         if id(measured) not in translated:
             product = measured.environment.product
             translated[id(measured)] = to_profile(
@@ -100,9 +90,7 @@ class ApplicationProfiles:
         product
             As of `profile`.
         """
-        found = self.preferred(namespace, application)
-        measured = found.spec.measurement(product) if found else None
-        if measured is None:
+        if (measured := self._measurement(namespace, application, product)) is None:
             return None
         product, own = measured.environment.product, _translated(application, measured)
         return compared_runs(own, measured, lambda key: self._neighbour(key, product))
@@ -110,9 +98,12 @@ class ApplicationProfiles:
     def _neighbour(self, key: str, product: str) -> Neighbour | None:
         """Return the application of a hash, with its profile for a product."""
         namespace, application = self._hashes.get(key, ("", ""))
-        found = self.preferred(namespace, application)
-        measured = found.spec.measurement(product) if found else None
+        measured = self._measurement(namespace, application, product)
         return None if measured is None else (application, to_profile(application, measured))
+
+    def _measurement(self, namespace: str, application: str, product: str) -> Measurement | None:
+        found = self.preferred(namespace, application)
+        return found.spec.measurement(product) if found else None
 
     def refused(self, namespace: str, application: str) -> int:
         """Return the bytes with which a Pod of an application ran out of memory; 0 if none did."""

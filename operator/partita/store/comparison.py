@@ -39,12 +39,11 @@ def new_reports(old: GPUServer | None, new: GPUServer | None) -> set[str]:
 
 def same_desired_state(old: GPUPartition, new: GPUPartition) -> bool:
     """Return whether two versions of a partition differ in their status only."""
-    a, b = old.metadata, new.metadata
-    return (a.uid, a.generation, a.deletion_timestamp) == (
-        b.uid,
-        b.generation,
-        b.deletion_timestamp,
+    before, after = (
+        (meta.uid, meta.generation, meta.deletion_timestamp)
+        for meta in (old.metadata, new.metadata)
     )
+    return before == after
 
 
 def stub_of(item: Kept) -> Json:

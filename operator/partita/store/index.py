@@ -13,9 +13,6 @@ class Index:
     def __init__(self) -> None:
         self._members: dict[str, set[str]] = {}
 
-    def __len__(self) -> int:
-        return len(self._members)
-
     def of(self, key: str) -> Collection[str]:
         """Return the members of a key, unordered."""
         return self._members.get(key, ())

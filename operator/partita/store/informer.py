@@ -18,6 +18,9 @@ __all__ = ["Apply", "Informer"]
 
 Json = dict[str, Any]
 
+_STUB = ("name", "namespace", "uid", "resourceVersion")
+"""The metadata that is remembered of an object."""
+
 
 class Apply(Protocol):
     """Callback of an informer."""
@@ -178,23 +181,16 @@ class Informer:
                     self._on_change()
 
     def _take(self, body: Json, *, deleted: bool = False) -> None:
-        if self._remembers:
-            self._remember(body["metadata"], deleted=deleted)
+        meta = body["metadata"]
+        if deleted:
+            self._known.pop(meta["uid"], None)
+        elif self._remembers:
+            self._known[meta["uid"]] = {"metadata": {key: meta.get(key, "") for key in _STUB}}
         try:
             self._apply(body, deleted=deleted)
         except Exception:  # noqa: BLE001 - a bug that affects one object must not stop the others
-            meta = body["metadata"]
             key = meta.get("namespace", ""), meta.get("name", "")
             self._log.exception("object not applied", object="/".join(filter(None, key)))
-
-    def _remember(self, meta: Json, *, deleted: bool) -> None:
-        if deleted:
-            self._known.pop(meta["uid"], None)
-            return
-        stub = {key: meta.get(key, "") for key in ("name", "namespace", "uid")}
-        self._known[meta["uid"]] = {
-            "metadata": {**stub, "resourceVersion": meta["resourceVersion"]}
-        }
 
     def _remove_missing(self, present: Collection[str], _: int) -> None:
         for uid in self._known.keys() - set(present):

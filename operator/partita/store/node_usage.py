@@ -41,9 +41,6 @@ class NodeUsage:
         self._pods: dict[str, _Used] = {}
         self._nodes: dict[str, Requests] = {}
 
-    def __len__(self) -> int:
-        return len(self._pods)
-
     def on(self, node: str) -> Requests:
         """Return the sum of the requests of the Pods on a node."""
         return self._nodes.get(node, NOTHING)

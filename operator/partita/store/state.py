@@ -373,7 +373,7 @@ class State:
         node = node.sharing(old)
         apply_view(self.nodes, node.name, node, deleted=deleted, gone=self._gone)
         new = self.nodes.get(node.name)
-        if old is not None and old.like(new):
+        if old is not None and old == new:
             return
         for name, server in self.servers.items():
             pod = self.server_pod(name)

@@ -44,17 +44,17 @@ class PodView:
     name: str
     namespace: str
     version: int
-    owner_kind: str
-    """`SharedGPUJob` or `GPUServer`; empty for a Pod with claims."""
-    owner: str
-    """Name of the job or the GPUServer; empty for a Pod with claims."""
-    owner_uid: str
-    """UID of that owner; empty if the Pod has no reference to it."""
-    attempt: int
-    """Number of the job's attempt, from the Pod's name; 0 for other Pods."""
     node: str
     deleting: bool
     outcome: PodOutcome
+    owner_kind: str = ""
+    """`SharedGPUJob` or `GPUServer`; empty for a Pod with claims."""
+    owner: str = ""
+    """Name of the job or the GPUServer; empty for a Pod with claims."""
+    owner_uid: str = ""
+    """UID of that owner; empty if the Pod has no reference to it."""
+    attempt: int = 0
+    """Number of the job's attempt, from the Pod's name; 0 for other Pods."""
     own_claim: str = ""
     """Name of the claim that the operator creates for it."""
     gates: tuple[str, ...] = ()
@@ -170,10 +170,6 @@ class PodView:
             uid=meta["uid"],
             name=meta["name"],
             namespace=intern(meta["namespace"]),
-            owner_kind="",
-            owner="",
-            owner_uid="",
-            attempt=0,
             workload=workload,
             **_mutable(body),
         )
@@ -263,19 +259,12 @@ class NodeView:
     """A node: whether Pods may start on it, and which Pods."""
 
     name: str
-    uid: str
-    version: int
+    uid: str = field(compare=False)
+    version: int = field(compare=False)
+    """Each heartbeat changes it."""
     ready: bool
     schedulable: bool
     info: NodeInfo = field(default_factory=NodeInfo)
-
-    def like(self, other: "NodeView | None") -> bool:
-        """Return whether another version differs only in what a node reports by heartbeats."""
-        return other is not None and (self.ready, self.schedulable, self.info) == (
-            other.ready,
-            other.schedulable,
-            other.info,
-        )
 
     def sharing(self, older: "NodeView | None") -> "NodeView":
         """Return the view with the info object of an older version if equal, to save memory."""

@@ -176,15 +176,5 @@ class WorkQueues:
 
     def clear(self) -> None:
         """Remove all keys that are due; used if there is no consumer."""
-        for queue in (
-            self.jobs,
-            self.applications,
-            self.partitions,
-            self.capacities,
-            self.gpu_servers,
-            self.devices,
-            self.job_statuses,
-            self.claim_statuses,
-            self.partition_statuses,
-        ):
+        for queue in vars(self).values():
             queue.take()

@@ -79,10 +79,6 @@ class Repository:
         self._git("revert", "--no-edit", "HEAD")
         return self.head
 
-    def differ(self, path: str, one: str, other: str) -> bool:
-        """Say whether what stands below ``path`` differs between two commits."""
-        return bool(self._git("diff", "--name-only", one, other, "--", path).strip())
-
     def _git(self, *arguments: str) -> str:
         done = subprocess.run(
             ["git", "-c", "user.name=test", "-c", "user.email=test@example.com", *arguments],
@@ -207,6 +203,9 @@ class ArgoCD:
                 "--app-resync=10",
                 "--app-resync-jitter=0",
                 "--persist-resource-health",
+                # After a sync its cache of the cluster is late. What differs for longer is drift.
+                "--self-heal-timeout-seconds=5",
+                "--self-heal-backoff-timeout-seconds=0",  # else the timeout has no effect
                 f"--metrics-port={metrics}",  # on all interfaces: see `gitops.argocd.loopback`
                 cache,
             ]

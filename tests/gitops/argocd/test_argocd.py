@@ -14,7 +14,7 @@ import yaml
 from apiserver.binaries import MANIFESTS
 from apiserver.build import assets
 from gitops.argocd.cluster_stand_in import DEPLOYMENT, GROUP, ClusterStandIn, write_repository
-from gitops.argocd.recording import Applications, drifted
+from gitops.argocd.recording import Applications
 from gitops.argocd.servers import ArgoCD, Repository
 from gitops.lua import actions, health, scripts
 from gitops.test_examples import read_flux
@@ -47,10 +47,8 @@ async def cluster(api: Api, api_server: ApiServer, tmp_path: Path) -> AsyncItera
 
 
 @pytest.fixture
-async def applications(
-    api: Api, argocd: ArgoCD, repository: Repository
-) -> AsyncIterator[Applications]:
-    found = Applications(api, repository)
+async def applications(api: Api, argocd: ArgoCD) -> AsyncIterator[Applications]:
+    found = Applications(api)
     async with found.recording():
         yield found
 
@@ -134,7 +132,7 @@ async def test_a_day_of_commits(
     await what_is_removed_goes(day)
     states = {v.get("status", {}).get("sync", {}).get("status") for v in applications.versions}
     assert {"Synced", "OutOfSync"} <= states  # commits that are not applied yet are seen, too
-    assert applications.problems() == []
+    assert applications.healed() == []
 
 
 async def the_first_commit_runs_jobs(day: Day) -> None:
@@ -278,25 +276,6 @@ def test_argo_cd_runs_the_actions(argocd: ArgoCD, tmp_path: Path) -> None:
     ):
         file.write_text(yaml.safe_dump(obj))
         assert line in argocd.admin("resource-overrides", "run-action", str(file), action)
-
-
-@pytest.mark.parametrize(
-    ("sync", "reconciled", "phase", "differ"),
-    [
-        ("OutOfSync", "3", "Succeeded", False),
-        ("OutOfSync", "3", "Succeeded", True),
-        ("OutOfSync", "1", "Succeeded", False),
-        ("OutOfSync", "3", "Running", False),
-        ("Synced", "3", "Succeeded", False),
-    ],
-)
-def test_drift_is_told_from_a_commit_that_is_not_applied_yet(
-    sync: str, reconciled: str, phase: str, *, differ: bool
-) -> None:
-    operation = {"phase": phase, "finishedAt": "2", "syncResult": {"revision": "a"}}
-    status = {"sync": {"status": sync, "revision": "b"}, "reconciledAt": reconciled}
-    found = drifted({"status": status | {"operationState": operation}}, lambda *_: differ)
-    assert found == ((sync, reconciled, phase, differ) == ("OutOfSync", "3", "Succeeded", False))
 
 
 def test_flux_never_prunes_what_all_else_hangs_on(tmp_path: Path) -> None:

@@ -16,7 +16,10 @@ from partita.cli.completion import kubectl_complete
 from partita.kube.client import NODES, PARTITIONS, Kind, Kube
 from partita.kube.errors import ForbiddenError
 from support.api import Api
+from support.clusters import ApiServer
+from support.faults import When, writes
 from support.polling import until
+from support.proxy import FaultProxy
 
 GROUP = "/apis/partita.dev/v1alpha1"
 
@@ -34,12 +37,27 @@ def submit(partita, namespace: str):
 
 
 async def test_submit_makes_the_job_and_says_where_to_look(submit, api: Api, namespace) -> None:
-    done = await submit("--image", "trainer:1", "--gpu-memory", "6Gi", "--env", "EPOCHS=3")
+    wanted = ("--image", "trainer:1", "--gpu-memory", "6Gi", "--env", "EPOCHS=3")
+    done = await submit(*wanted)
     assert f"`partita explain {namespace}/train`" in done.stderr
     made = (await api.get(path_of(namespace, "train"))).ok().body
     assert made["spec"]["gpuMemory"] == "6Gi"
-    again = await submit("--image", "trainer:1", code=1)
+    again = await submit(*wanted, code=1)
     assert f"SharedGPUJob {namespace}/train already exists" in again.stderr
+
+
+@pytest.mark.usefixtures("partita")
+async def test_submit_knows_its_own_job_if_the_answer_is_lost(
+    invoke, api_server: ApiServer, namespace: str, tmp_path: Path
+) -> None:
+    args = ("submit", "train", "-n", namespace, "--partition", "pool", "--image", "trainer:1")
+    async with FaultProxy(api_server) as proxy:
+        lost = proxy.inject(writes("sharedgpujobs"), when=When.AFTER, cut=True)
+        kubeconfig = proxy.write_kubeconfig(tmp_path, "administrator")
+        made = await asyncio.to_thread(invoke, *args, "-o", "json", "--kubeconfig", kubeconfig)
+    assert json.loads(made.stdout)["metadata"]["uid"]
+    assert f"{namespace}/train is submitted" in made.stderr
+    assert lost.happened
 
 
 def test_submit_takes_a_pod_from_a_pipe_and_prints_yaml(invoke) -> None:

@@ -1,6 +1,7 @@
 """`partita submit`: creates a SharedGPUJob from a command, or from a Pod or Job."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from partita.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from partita.kube.client import Kube
     from partita.validation.yaml_documents import Document
 
 __all__ = ["command"]
@@ -226,17 +228,40 @@ async def _submit(body: dict[str, Any], cluster: Cluster) -> dict[str, Any]:
         meta = body["metadata"]
         meta.setdefault("namespace", current_namespace(*cluster))
         key = key_of(body)
-        try:
-            created = await kube.create(JOBS, body)
-        except AlreadyExistsError:
+        created = None
+        if await _existing(kube, meta) is None:
+            try:
+                created = await kube.create(JOBS, body)
+            except AlreadyExistsError:
+                # The client has sent it again, because the first answer was lost.
+                there = await _existing(kube, meta)
+                created = there if there and _contains(there["spec"], body["spec"]) else None
+        if created is None:
             raise terminal.UserError(
                 f"SharedGPUJob {key} already exists: choose another name, or delete it with "
                 f"`kubectl delete sharedgpujob -n {meta['namespace']} {meta['name']}`"
-            ) from None
+            )
         terminal.say(f"{key} is submitted; `partita explain {key}` shows its state")
         if problem := await check_operator(kube):
             terminal.warn(problem)
         return created
+
+
+async def _existing(kube: "Kube", meta: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the job of this name; None if there is none, or if the user may only create jobs."""
+    from partita.kube.client import JOBS
+    from partita.kube.errors import ForbiddenError, NotFoundError
+
+    with suppress(ForbiddenError, NotFoundError):
+        return await kube.get(JOBS, meta["name"], meta["namespace"])
+    return None
+
+
+def _contains(there: Any, sent: Any) -> bool:
+    """Return whether a spec is the one that was sent, with the defaults of the API server."""
+    if isinstance(there, dict) and isinstance(sent, dict):
+        return all(_contains(there.get(key), value) for key, value in sent.items())
+    return bool(there == sent)
 
 
 async def _only_partition(cluster: Cluster) -> str:

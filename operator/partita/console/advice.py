@@ -86,7 +86,7 @@ def advice_for(view: WorkloadView, now: datetime) -> str:
 
 
 def memory_needed(
-    view: WorkloadView, profile: Profile | None, peak: int | None, refused: Iterable[int] = ()
+    view: WorkloadView, profile: Profile | None, peak: int | None, refused: Iterable[int]
 ) -> str:
     """Return how much GPU memory a job or workload needs, as one sentence.
 

@@ -1,9 +1,8 @@
 """Everything that is known about a job or workload, for `partita explain` and the console. Pure."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypedDict
 
 from partita.claims.workload_view import WorkloadView
 from partita.console.advice import advice_for, memory_needed
@@ -18,7 +17,7 @@ from partita.console.slowdowns import (
 )
 from partita.console.workload_settings import Setting, settings_of
 from partita.constants import OTHERS_JOB
-from partita.models import Attempt, GPUServer, Outcome, SharedGPUJob, SharedGPUJobStatus
+from partita.models import Attempt, Outcome, SharedGPUJob, SharedGPUJobStatus
 from partita.models.partition_status import GPUSummary
 from partita.scheduling.namespace_shares import namespace_shares
 from partita.store.state import State
@@ -93,8 +92,13 @@ def explain(view: WorkloadView, state: State, now: datetime) -> Explanation:
     """Return everything that is known about a job or workload."""
     job, partition = state.jobs.get(view.uid), state.partitions.get(view.partition)
     servers = [state.servers[name] for name in state.allocated(view.uid)]
+    others = {uid: entry for one in servers for uid, entry in one.status.allocations.items()}
+    for own in state.holders(view.uid):
+        others.pop(own, None)
     profiles, key = state.profiles, (view.namespace, view.application)
     attempts = job.status.attempts if job else ()
+    predicted = predicted_slowdown(view.uid, servers, state)
+    observed = observed_slowdown(view, servers, state, others, [a.pod_uid for a in attempts])
     peaks = [view.place and view.place.peak, job and job.status.peak_memory]
     refused = [a.memory for a in attempts if a.outcome is Outcome.OUT_OF_MEMORY]
     gpus = partition.status.gpu_summary if partition is not None else ()
@@ -102,12 +106,15 @@ def explain(view: WorkloadView, state: State, now: datetime) -> Explanation:
     limits = (gpu.enforcement or "" for gpu in gpus if gpu.name in mine)
     share = namespace_shares(partition, state).get(view.namespace) if partition else None
     return Explanation(
-        **_neighbourhood(view, servers, state, now, pods=[a.pod_uid for a in attempts]),
         namespace=view.namespace,
         name=view.name,
         workload=view,
         status=job.status if job else None,
         settings=tuple(settings_of(view.uid, state)),
+        beside=sorted(f"{e.namespace}/{e.user}" for e in others.values()) if servers else None,
+        slowdown=predicted,
+        observed=observed,
+        slowed=slowness(view, predicted, observed, len(others) if servers else None, now),
         needs=memory_needed(
             view,
             profiles.profile(*key),
@@ -121,38 +128,6 @@ def explain(view: WorkloadView, state: State, now: datetime) -> Explanation:
         job=job,
         gpus=gpus if job else (),
     )
-
-
-class _Neighbourhood(TypedDict):
-    """The fields of an explanation about what shares its GPU."""
-
-    beside: Sequence[str] | None
-    slowdown: Slowdown | None
-    observed: ObservedSlowdown | None
-    slowed: str
-
-
-def _neighbourhood(
-    view: WorkloadView,
-    servers: Sequence[GPUServer],
-    state: State,
-    now: datetime,
-    pods: Collection[str] = (),
-) -> _Neighbourhood:
-    """Return what shares the GPUs of a job or workload now, and how much that slows it down."""
-    others = {uid: entry for one in servers for uid, entry in one.status.allocations.items()}
-    for own in state.holders(view.uid):
-        others.pop(own, None)
-    predicted = predicted_slowdown(view.uid, servers, state)
-    observed = observed_slowdown(view, servers, state, others, pods)
-    return {
-        "beside": sorted(f"{e.namespace}/{e.user}" for e in others.values()) if servers else None,
-        "slowdown": predicted,
-        "observed": observed,
-        "slowed": slowness(
-            view, predicted, observed, beside=len(others) if servers else None, now=now
-        ),
-    }
 
 
 def visible_names(names: Sequence[str], sees: Callable[[str], bool]) -> list[str]:

@@ -98,7 +98,7 @@ def observed_slowdown(
     servers: Sequence[GPUServer],
     state: State,
     beside: Collection[str],
-    pods: Collection[str] = (),
+    pods: Collection[str],
 ) -> ObservedSlowdown | None:
     """Return what earlier runs of its application show; None if it has no profile.
 
@@ -150,7 +150,6 @@ def slowness(
     view: WorkloadView,
     predicted: Slowdown | None,
     observed: ObservedSlowdown | None,
-    *,
     beside: int | None,
     now: datetime,
 ) -> str:

@@ -62,7 +62,7 @@ def policy_table(answers: Sequence[PolicyAnswer], why: str) -> Table:
     return table
 
 
-def attempts_table(attempts: Sequence[Attempt], peak: int | None = None) -> Table:
+def attempts_table(attempts: Sequence[Attempt], peak: int | None) -> Table:
     """Return the attempts of a job.
 
     Of each it has how long it waited, took to start, ran before it used the GPU, and ran in all.

@@ -46,6 +46,7 @@ __all__ = [
     "MPS_MAX_CLIENTS",
     "OTHERS_JOB",
     "PART_OF",
+    "POD_SETTINGS",
     "VERSION",
 ]
 
@@ -90,6 +91,18 @@ ANNOTATION_PREPARE: Final = "partita.dev/prepare-again"
 """On a Pod: when the operator last made kubelet try again to prepare its claims."""
 ANNOTATION_RETRY: Final = "partita.dev/retry"
 """On a job that has failed: a new value, such as the time, queues it again."""
+
+POD_SETTINGS: Final = {
+    ANNOTATION_APPLICATION: "application",
+    ANNOTATION_EXPECTED_DURATION: "expectedDuration",
+    ANNOTATION_FRAMEWORK: "framework",
+    ANNOTATION_MEMORY: "gpuMemory",
+    ANNOTATION_MEMORY_LIMIT: "gpuMemoryLimit",
+    ANNOTATION_PARTITION: "partition",
+    ANNOTATION_PROCESSES: "processes",
+    ANNOTATION_THREADS: "threadPercent",
+}
+"""Annotations by which a Pod with a claim is set, and the fields of a job that say the same."""
 
 LIMIT_MEMORY: Final = "partita.dev/gpu-memory"
 LIMIT_THREADS: Final = "partita.dev/gpu-threads"

@@ -11,17 +11,12 @@ from typing import Any, Final
 
 from partita.constants import (
     ALLOCATION_GATE,
-    ANNOTATION_APPLICATION,
-    ANNOTATION_EXPECTED_DURATION,
-    ANNOTATION_FRAMEWORK,
-    ANNOTATION_MEMORY,
     ANNOTATION_MEMORY_LIMIT,
-    ANNOTATION_PARTITION,
     ANNOTATION_PROCESSES,
-    ANNOTATION_THREADS,
     GPU_RESOURCE,
     LIMIT_MEMORY,
     LIMIT_THREADS,
+    POD_SETTINGS,
 )
 from partita.models.template import PodTemplate
 from partita.models.template_name import TemplateName
@@ -58,16 +53,6 @@ __all__ = ["asks_for_gpu", "workload_findings"]
 Json = dict[str, Any]
 
 _TEMPLATE: Final = "resourceClaimTemplateName"
-_SETTINGS: Final = (
-    ANNOTATION_APPLICATION,
-    ANNOTATION_EXPECTED_DURATION,
-    ANNOTATION_FRAMEWORK,
-    ANNOTATION_MEMORY,
-    ANNOTATION_MEMORY_LIMIT,
-    ANNOTATION_PROCESSES,
-    ANNOTATION_THREADS,
-    ANNOTATION_PARTITION,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +96,8 @@ def _pod_findings(
     found: ManifestObject, pod: PodSpecInManifest, known: KnownObjects
 ) -> Iterator[Finding]:
     for name in _settings(pod.annotations):
-        if name not in _SETTINGS:
-            said = f"unknown annotation{meant_name(name, _SETTINGS)}"
+        if name not in POD_SETTINGS:
+            said = f"unknown annotation{meant_name(name, POD_SETTINGS)}"
             yield found.finding((*pod.annotations_path, name), said)
     namespace, limits = _namespace(found.body), limits_of(pod.spec)
     claims = list(_claims(pod.spec, namespace, known))

@@ -9,18 +9,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from partita.cli.jobs.asked_amounts import is_of_a_gpu, read_amounts
-from partita.constants import (
-    ANNOTATION_APPLICATION,
-    ANNOTATION_EXPECTED_DURATION,
-    ANNOTATION_FRAMEWORK,
-    ANNOTATION_MEMORY,
-    ANNOTATION_MEMORY_LIMIT,
-    ANNOTATION_PARTITION,
-    ANNOTATION_PROCESSES,
-    ANNOTATION_THREADS,
-    GROUP,
-    VERSION,
-)
+from partita.constants import GROUP, POD_SETTINGS, VERSION
 from partita.models.quantities import format_memory
 from partita.models.template_name import TemplateName
 from partita.pods.own_claims import is_own_claim
@@ -45,17 +34,6 @@ _SET_BY_OTHERS: Final = (
 )
 """Fields that the job has otherwise, that controllers and admission write, or that only a Pod that
 exists may have. A template with `priority` is refused if its PriorityClass has another value."""
-_SETTINGS: Final = {
-    ANNOTATION_APPLICATION: "application",
-    ANNOTATION_EXPECTED_DURATION: "expectedDuration",
-    ANNOTATION_FRAMEWORK: "framework",
-    ANNOTATION_MEMORY: "gpuMemory",
-    ANNOTATION_MEMORY_LIMIT: "gpuMemoryLimit",
-    ANNOTATION_PARTITION: "partition",
-    ANNOTATION_PROCESSES: "processes",
-    ANNOTATION_THREADS: "threadPercent",
-}
-"""Annotations of a Pod, and the fields of a job that say the same."""
 _MAX_RETRIES: Final = 100
 
 
@@ -164,7 +142,7 @@ def _of_job(job: Json) -> Json:
 
 def _settings(annotations: Mapping[str, Any]) -> Json:
     """Return the fields that Partita's annotations of a Pod set."""
-    found = {field: annotations[name] for name, field in _SETTINGS.items() if name in annotations}
+    found = {to: annotations[name] for name, to in POD_SETTINGS.items() if name in annotations}
     numbers = {"processes", "threadPercent"}
     return {
         field: int(text) if field in numbers and str(text).isdecimal() else text

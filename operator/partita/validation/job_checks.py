@@ -41,12 +41,6 @@ def job_findings(
     errors = [] if problems else pod_errors(template.spec | {"restartPolicy": "Never"})
     for error in errors:
         yield found.finding(("spec", "template", *error.path), error.message)
-    for path, name in () if problems or errors else _gpu_requests(template):
-        said = (
-            "the operator removes this: a job gets its GPU from the partition. Write how much GPU "
-            f"memory the job needs in spec.gpuMemory instead of {name}"
-        )
-        yield found.finding(("spec", "template", "spec", *path, name), said, warning=True)
     for path, said in () if problems or errors else _adjusted(template, job.spec.processes):
         yield found.finding(("spec", "template", "spec", *path), said, warning=True)
     for path, said in _second_claims(template, job.metadata.namespace, known):
@@ -93,18 +87,8 @@ def _partition_findings(
         yield found.finding(("spec", "partition"), said, warning=True)
 
 
-def _gpu_requests(template: PodTemplate) -> Iterator[tuple[Path, str]]:
-    """Yield the locations and names of requests for GPUs as used by Pods outside Partita."""
-    for kind in ("initContainers", "containers"):
-        for index, container in enumerate(template.spec.get(kind) or ()):
-            for part in ("requests", "limits"):
-                amounts = (container.get("resources") or {}).get(part) or ()
-                for name in filter(is_gpu_resource, amounts):
-                    yield (kind, index, "resources", part), name
-
-
 def _adjusted(template: PodTemplate, processes: int) -> Iterator[tuple[Path, str]]:
-    """Yield what keeps a job from its rules: more containers, their restarts, other schedulers."""
+    """Yield what the operator removes, and what else keeps a job from its rules."""
     if processes < (users := len(template.containers)):
         said = (
             f"{users} containers may use the GPU at the same time, and spec.processes is "
@@ -117,9 +101,16 @@ def _adjusted(template: PodTemplate, processes: int) -> Iterator[tuple[Path, str
         yield ("schedulerName",), said
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(template.spec.get(kind) or ()):
+            for part in ("requests", "limits"):
+                amounts = (container.get("resources") or {}).get(part) or ()
+                for name in filter(is_gpu_resource, amounts):
+                    said = (
+                        "the operator removes this: a job gets its GPU from the partition. Write "
+                        f"how much GPU memory the job needs in spec.gpuMemory instead of {name}"
+                    )
+                    yield (kind, index, "resources", part, name), said
             if restarts_itself(container, init=kind == "initContainers"):
-                said = f"the operator removes this: {RUNS_ONCE}"
-                yield (kind, index, "restartPolicy"), said
+                yield (kind, index, "restartPolicy"), f"the operator removes this: {RUNS_ONCE}"
 
 
 def _second_claims(

@@ -41,7 +41,8 @@ class Feed:
         self._kube = kube
         self._operator_problem = ""
         self.state = State()
-        self._version = 0
+        self.version = 0
+        """Number of the version; it increases with changes, once per `Times.page_pause` at most."""
         self._announced = asyncio.Event()
         self._announced_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -52,11 +53,6 @@ class Feed:
         self.left_out: list[str] = []
         """What may not be listed: kinds, or kinds outside the namespace."""
         self._informers: list[Informer] = []
-
-    @property
-    def version(self) -> int:
-        """Number of the version; it increases with changes, once per `Times.page_pause` at most."""
-        return self._version
 
     @property
     def page(self) -> PageState:
@@ -73,7 +69,7 @@ class Feed:
 
     async def newer(self, version: int) -> None:
         """Wait for a later version than `version`, or until the feed is closed."""
-        while self._version <= version and not self.closed:
+        while self.version <= version and not self.closed:
             await self._announced.wait()
 
     def close(self) -> None:
@@ -143,7 +139,7 @@ class Feed:
     def _announce(self) -> None:
         self._timer = None
         self._announced_at = asyncio.get_running_loop().time()
-        self._version += 1
+        self.version += 1
         self._page = None
         self._announced.set()
         self._announced.clear()

@@ -64,10 +64,9 @@ def command(*, directory: Path | None, install: bool, cluster: Cluster, output: 
         raise click.UsageError("--directory writes files and --install does not: write one of them")
     found: CRDOutput
     if install:
-        import asyncio
+        from partita.cli.run_until_stopped import run_until_stopped
 
-        terminal.quiet_logs()
-        found = asyncio.run(_install(cluster))
+        found = run_until_stopped(_install(cluster))
         lines = [
             f"customresourcedefinition.apiextensions.k8s.io/{one['name']} {one['change']}"
             for one in found

@@ -1,17 +1,12 @@
 """`partita run`: the operator."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from partita.cli.options import MEMORY, KubeletDirectory, kubeconfig_option, setting
 from partita.constants import KUBELET_DIRECTORY
-
-if TYPE_CHECKING:
-    from partita.models import SharedGPUJob, SharedGPUJobStatus
 
 __all__ = ["command"]
 
@@ -129,17 +124,11 @@ def command(*, kubeconfig: str | None, trace: bool, verbose: bool, **settings: A
 
     configure_logs(verbose=verbose)
     operator = OperatorSettings(**settings)
-    with explained(), _job_traces(trace=trace) as on_status:
-        asyncio.run(alone(run_operator(operator, kubeconfig, on_status)))
+    with explained():
+        if not trace:
+            asyncio.run(alone(run_operator(operator, kubeconfig)))
+            return
+        from partita.process.tracing import tracing
 
-
-@contextmanager
-def _job_traces(*, trace: bool) -> "Iterator[Callable[[SharedGPUJob, SharedGPUJobStatus], None]]":
-    """Yield a callback for statuses that sends traces of finished jobs if `trace` is set."""
-    if not trace:
-        yield lambda *_: None
-        return
-    from partita.process.tracing import tracing
-
-    with tracing() as traces:
-        yield traces.on_status
+        with tracing() as traces:
+            asyncio.run(alone(run_operator(operator, kubeconfig, traces.on_status)))

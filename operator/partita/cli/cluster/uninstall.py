@@ -85,15 +85,13 @@ def command(
         remove,
         running_jobs,
     )
-    from partita.cli.connection import explained, open_cluster
+    from partita.cli.connection import open_cluster
     from partita.cli.run_until_stopped import run_until_stopped
-    from partita.kube.client import JOBS, SERVERS, Kube
-    from partita.kube.connect import connect
+    from partita.kube.client import JOBS, SERVERS
 
     async def find() -> tuple[str, dict["Kind", list[Json]]]:
-        with explained():
-            async with connect(*cluster) as api:
-                return api.configuration.host, await find_installation(Kube(api))
+        async with open_cluster(*cluster) as kube:
+            return kube.api.configuration.host, await find_installation(kube)
 
     async def carry_out() -> None:
         async with open_cluster(*cluster) as kube:

@@ -69,36 +69,24 @@ class ListedWorkload(ListedRequest):
 Jobs = list[ListedJob]
 Workloads = list[ListedWorkload]
 
-_JOBS: Final = {
-    "NAME": "name",
+_STATE: Final = {
     "PARTITION": "partition",
     "PHASE": "phase",
     "POSITION": "queuePosition",
     "STARTS": "estimatedStart",
     "REQUEST": "request",
-    "AGE": "age",
-    "REASON": "reason",
 }
 """Keys of the columns, by their titles."""
+_WHY: Final = {"AGE": "age", "REASON": "reason"}
+_USE: Final = {"USED": "used", "IDLE": "idle"}
+_JOBS: Final = {"NAME": "name", **_STATE, **_WHY}
 _WIDE_JOBS: Final = {
     "NODE": "node",
     "GPUS": "servers",
     "APPLICATION": "application",
     "MESSAGE": "message",
 }
-_WORKLOADS: Final = {
-    "NAME": "name",
-    "OF": "application",
-    "PARTITION": "partition",
-    "PHASE": "phase",
-    "POSITION": "queuePosition",
-    "STARTS": "estimatedStart",
-    "REQUEST": "request",
-    "USED": "used",
-    "IDLE": "idle",
-    "AGE": "age",
-    "REASON": "reason",
-}
+_WORKLOADS: Final = {"NAME": "name", "OF": "application", **_STATE, **_USE, **_WHY}
 _WIDE_WORKLOADS: Final = {"NODE": "node", "GPU": "server", "CLAIM": "claim", "MESSAGE": "message"}
 
 
@@ -278,20 +266,17 @@ def _order(row: ListedJob) -> tuple[int, str, bool, int, float, str]:
 
 async def _read_workloads(kube: "Kube", namespace: str) -> Workloads:
     from partita.claims.workloads import all_workloads
-    from partita.cli.cluster_state import state_of
+    from partita.cli.cluster_state import list_visible, state_of
     from partita.kube.client import CLAIMS, PARTITIONS, PODS, SERVERS
-    from partita.kube.errors import ForbiddenError
     from partita.models.quantities import seconds_since
 
     lists = {kind: (await kube.list(kind, namespace=namespace))[0] for kind in (CLAIMS, PODS)}
-    missing = []
+    hidden = []
     for kind in (PARTITIONS, SERVERS):
-        try:
-            lists[kind] = (await kube.list(kind))[0]
-        except ForbiddenError:
-            missing.append(kind.plural)
-    if missing:
-        terminal.warn(f"Use and idle time are not shown: you may not list {', '.join(missing)}.")
+        lists[kind], missing = await list_visible(kube, kind, namespace)
+        hidden += [missing] if missing else []
+    if hidden:
+        terminal.warn(f"Use and idle time are not shown: you may not list {', '.join(hidden)}.")
     now = datetime.now(UTC)
     rows: Workloads = []
     for view in all_workloads(state_of(lists)):

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Generic, Protocol, TypeVar
 
+import orjson
 from typing_extensions import override
 
 from partita.kube.client import JOBS, PARTITIONS, Kind, Kube
@@ -199,18 +200,11 @@ class ByToken(ViewerAccess):
 
     async def _may(self, user: dict[str, Any], verb: str, kind: Kind, namespace: str) -> bool:
         """Return whether a user has a right in a namespace, or in all namespaces (`""`)."""
-        groups = tuple(user.get("groups") or ())
-        extra = {name: tuple(values) for name, values in (user.get("extra") or {}).items()}
-        who = (user.get("username", ""), user.get("uid", ""), groups, tuple(sorted(extra.items())))
-        key = (who, verb, kind.plural, namespace)
-        known = self._rights.get(key)
-        if known is not None:
-            return known
         spec = {
-            "user": who[0],
-            "uid": who[1],
-            "groups": list(groups),
-            "extra": {name: list(values) for name, values in extra.items()},
+            "user": user.get("username", ""),
+            "uid": user.get("uid", ""),
+            "groups": user.get("groups") or [],
+            "extra": user.get("extra") or {},
             "resourceAttributes": {
                 "verb": verb,
                 "group": kind.group,
@@ -218,6 +212,10 @@ class ByToken(ViewerAccess):
                 "namespace": namespace,
             },
         }
+        key = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
+        known = self._rights.get(key)
+        if known is not None:
+            return known
         async with self._at_once:
             review = await self._kube.create(ACCESS_REVIEWS, {"spec": spec})
         return self._rights.put(key, (review.get("status") or {}).get("allowed") is True)

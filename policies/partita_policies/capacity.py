@@ -7,7 +7,7 @@ only on nodes that it may use; and if a node's CPU, memory and ephemeral storage
 than that is allocated.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -102,14 +102,9 @@ class FreeCapacity:
         return gpu_id in self._free
 
     @property
-    def full(self) -> bool:
-        """Whether no GPU has free capacity for another job of any size."""
-        return not self.index.open[0]
-
-    @property
     def has_idle(self) -> bool:
         """Whether some GPU has no jobs."""
-        return self.index.open[1] > 0
+        return self.index.most[True] >= 0
 
     @property
     def index(self) -> "GPUIndex":
@@ -124,6 +119,18 @@ class FreeCapacity:
     def hosts(self) -> Hosts | None:
         """Free CPU, memory and ephemeral storage of nodes; None if unknown for all nodes."""
         return self._hosts
+
+    def candidates(self, jobs: Iterable[Job]) -> Iterator[Job]:
+        """Yield the jobs for which some GPU may have enough memory once it is their turn.
+
+        In a long queue this passes over nearly all, and is far faster than `find` of each.
+        """
+        most = self.index.most
+        for job in jobs:
+            if job.memory <= most[job.alone]:
+                yield job
+                if job.id not in self._where:  # perhaps others have taken what it needs
+                    most = self.index.most
 
     def holds(self, job_id: str) -> bool:
         """Return whether a job has a GPU, taken here or allocated before."""

@@ -47,7 +47,6 @@ class FIFO:
     parameters: ClassVar[type[Parameters]] = FIFOParameters
 
     def __init__(self, parameters: FIFOParameters) -> None:
-        self._backfill = parameters.backfill
         self.in_order = not parameters.backfill
         if self.in_order:
             self.waiting_reason = _IN_ORDER
@@ -62,13 +61,12 @@ class FIFO:
         choice = choice_for(snapshot)
         idle: FreeCapacity | None = None
         placements: list[Placement] = []
-        for job in snapshot.jobs:
-            if capacity.full:
-                break
+        jobs = snapshot.jobs if self.in_order else capacity.candidates(snapshot.jobs)
+        for job in jobs:
             gpu_ids = capacity.place(job, choice)
             if gpu_ids is not None:
                 placements.append(Placement(job.id, gpu_ids))
-            elif not self._backfill:
+            elif self.in_order:
                 idle = idle or FreeCapacity(
                     (only_lasting(gpu) for gpu in snapshot.gpus), snapshot.nodes
                 )

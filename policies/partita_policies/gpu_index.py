@@ -48,9 +48,7 @@ class GPUIndex:
         """Index of each GPU's node."""
         self._products = np.array([free.gpu.product for free in frees], np.str_)
         self._of_shape: dict[tuple[tuple[str, ...], frozenset[str]], NDArray[np.bool_]] = {}
-        self.open = [0, 0]
-        """Number of GPUs with room for a job that shares, and for one that must be alone."""
-        self._was_open = [(False, False)] * count
+        self._most: tuple[int, int] | None = None
         for index, free in enumerate(frees):
             self.update(index, free)
         self.host: NDArray[np.int64] | None = None
@@ -63,17 +61,19 @@ class GPUIndex:
         """Read the free capacity of a GPU."""
         taken = free.alone or free.slots < 1 or free.clients < 1
         shared = _NONE if taken else max(free.memory, _NONE)
-        alone = _NONE if taken or free.holders else free.gpu.memory
-        is_open = shared >= 0, alone >= 0
-        if is_open != (was_open := self._was_open[index]):
-            self.open[0] += is_open[0] - was_open[0]
-            self.open[1] += is_open[1] - was_open[1]
-            self._was_open[index] = is_open
         self._shared[index] = shared
-        self._alone[index] = alone
+        self._alone[index] = _NONE if taken or free.holders else free.gpu.memory
+        self._most = None
         self._slots[index] = free.slots
         self._clients[index] = free.clients
         self._load[index] = _NEVER if shared < 0 else (len(free.holders) << _JOBS_SHIFT) - shared
+
+    @property
+    def most(self) -> tuple[int, int]:
+        """The largest of the bytes in each row of `memory`."""
+        if self._most is None:
+            self._most = int(self._shared.max(initial=_NONE)), int(self._alone.max(initial=_NONE))
+        return self._most
 
     def least_loaded(self) -> int:
         """Return the GPU with the fewest jobs, and then the most memory, of those with room."""

@@ -118,9 +118,7 @@ class LeastHarm:
         balanced = snapshot.objective is Objective.BALANCED
         placements: list[Placement] = []
         with self._capacity.of(snapshot) as capacity:
-            for job in _in_order(snapshot, typical):
-                if capacity.full:
-                    break
+            for job in capacity.candidates(_in_order(snapshot, typical, capacity)):
                 found = capacity.find(job, Choice.TIGHTEST if balanced else Choice.LEAST_LOADED)
                 if found is not None and job.gpus == 1 and not job.lasting:
                     found = self._chosen(job, found, snapshot, capacity, typical)
@@ -172,7 +170,7 @@ class LeastHarm:
         return _Share(seconds, load, job.profile)
 
 
-def _in_order(snapshot: Snapshot, typical: float) -> list[Job]:
+def _in_order(snapshot: Snapshot, typical: float, capacity: FreeCapacity) -> list[Job]:
     longest_first = snapshot.objective is Objective.MAKESPAN
 
     def key(job: Job) -> tuple[int, float]:
@@ -180,7 +178,7 @@ def _in_order(snapshot: Snapshot, typical: float) -> list[Job]:
         seconds = typical if known is None else known
         return -job.priority, -seconds if longest_first else seconds
 
-    return sorted(snapshot.jobs, key=key)
+    return sorted(capacity.candidates(snapshot.jobs), key=key)
 
 
 def _mean(job: Job | RunningJob, gpu: GPU, typical: float) -> tuple[Load, float]:

@@ -62,9 +62,8 @@ class SJF:
     def _shared(snapshot: Snapshot, capacity: FreeCapacity) -> list[Placement]:
         choice = choice_for(snapshot)
         placements: list[Placement] = []
-        for job in sorted(snapshot.jobs, key=_urgency):
-            if capacity.full:
-                break
+        in_order = sorted(capacity.candidates(snapshot.jobs), key=_urgency)
+        for job in capacity.candidates(in_order):
             gpu_ids = capacity.place(job, choice)
             if gpu_ids is not None:
                 placements.append(Placement(job.id, gpu_ids))

@@ -141,11 +141,11 @@ def test_an_alone_job_allocates_all_of_its_gpu_and_gives_all_back():
     capacity = FreeCapacity([gpu()])
     capacity.take(job(alone=True, gib=1), ["gpu-0"])
     assert capacity["gpu-0"].memory == 0
-    assert capacity.full
+    assert [*capacity.candidates([job()])] == []
     assert not capacity.has_idle
     capacity.give_back("job")
     assert capacity["gpu-0"].memory == 10 * GIB
-    assert not capacity.full
+    assert [*capacity.candidates([job(gib=11), job()])] == [job()]
     assert capacity.has_idle
 
 
@@ -187,6 +187,7 @@ def test_first_fit_finds_the_first_whatever_was_taken_and_given_back(snapshot, d
         assert found == expected_first_fit(capacity, snapshot, wanted)
         fits = {capacity.find(wanted, choice) is not None for choice in Choice}
         assert fits == {found is not None}
+        assert found is None or [*capacity.candidates([wanted])]
         if found is not None:
             capacity.take(wanted, found)
         holders = sorted({holder for one in snapshot.gpus for holder in capacity[one.id].holders})

@@ -206,9 +206,11 @@ class Simulation:
         set of str
             Ids of the started jobs.
         """
-        started, waiting = set[str](), {job.id: job for job in self._waiting}
+        started, chosen = set[str](), {placement.job for placement in placements}
+        places = {job.id: n for n, job in enumerate(self._waiting) if job.id in chosen}
         for placement in placements:
-            job = waiting.get(placement.job)
+            place = places.get(placement.job)
+            job = None if place is None else self._waiting[place]
             if job is None or self._capacity.why_not_together(job, placement.gpus) is not None:
                 self.rejected += 1
                 continue
@@ -216,7 +218,7 @@ class Simulation:
             self._runs.start(job, [self._devices[gpu_id] for gpu_id in placement.gpus])
             started.add(job.id)
         if started:
-            self._leave_queue(started)
+            self._leave_queue(sorted([places[job_id] for job_id in started]))
             self._settle()
         return started
 
@@ -300,16 +302,13 @@ class Simulation:
         priority, submitted, order = self._rank[job.id]
         return priority, not job.reclaimed, submitted, order
 
-    def _leave_queue(self, started: set[str]) -> None:
-        """Remove started jobs from the queue; count a bypass for each job ahead of one of them."""
-        left: list[Job] = []
-        ahead = len(started) if self._counts_bypasses else 0
-        for job in self._waiting:
-            if job.id in started:
-                ahead -= 1
-            else:
-                left.append(bypassed(job) if ahead > 0 else job)
-        self._waiting = left
+    def _leave_queue(self, started: Sequence[int]) -> None:
+        """Remove jobs by their places, in order; count a bypass for each ahead of one of them."""
+        waiting = self._waiting
+        if self._counts_bypasses:
+            waiting[: started[-1]] = map(bypassed, waiting[: started[-1]])
+        for place in reversed(started):
+            del waiting[place]
 
     def _end(self, run: Run, outcome: SimulatedOutcome, time: float) -> None:
         self._capacity.give_back(run.job.id)

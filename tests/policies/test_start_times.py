@@ -73,6 +73,7 @@ def test_a_changed_job_is_tried_in_the_futures_of_the_unchanged_one() -> None:
     middles = [outlook.starts[name].middle for name in names]
     assert middles == pytest.approx([1080, 1080, 1020, 1000], abs=3)
     assert [outlook.is_sooner("next", name) for name in names] == [False, False, True, True]
+    assert len(outlook.sampled) == futures.FEW_FUTURES + futures.LEAST_FUTURES
 
 
 def test_the_place_of_a_job_in_the_queue_changes_no_run_time() -> None:

@@ -32,7 +32,7 @@ memory's bandwidth and of the PCIe link. Departures from the paper:
 - A job on several GPUs is scored on one of them.
 """
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from ctypes import CDLL, c_int, c_void_p
 from functools import cache, partial
@@ -125,13 +125,13 @@ class _JobClass:
     """Jobs with the same demand and request.
 
     `row` has the bytes of a `_CLASS`, without what depends on other jobs. In place of the penalty
-    it has the duration, from which that follows; NaN if unknown.
+    it has the duration, from which that follows; NaN if unknown. `like` is one of the jobs.
     """
 
-    __slots__ = ("__weakref__", "places", "priority", "row")
+    __slots__ = ("__weakref__", "like", "places", "priority", "row")
 
     def __init__(self, job: Job, usage: _Usage) -> None:
-        self.priority = job.priority
+        self.like, self.priority = job, job.priority
         self.places: _Places = job.products, job.nodes
         seconds = np.nan if job.duration is None else job.duration
         host = (job.cpu, job.host_memory, job.host_storage)
@@ -160,18 +160,19 @@ class Tetris:
         self._usages.begin()
         self._job_classes.begin()
         with self._capacity.of(snapshot) as capacity:
-            members = self._classes([j for j in snapshot.jobs if not capacity.holds(j.id)])
-            return self._placements(snapshot, members, capacity) if snapshot.gpus else []
+            waiting = [job for job in snapshot.jobs if not capacity.holds(job.id)]
+            if not waiting or not snapshot.gpus:
+                return []
+            return self._placements(snapshot, waiting, capacity)
 
     def _placements(
-        self,
-        snapshot: Snapshot,
-        members: Sequence[tuple[_JobClass, list[Job]]],
-        capacity: FreeCapacity,
+        self, snapshot: Snapshot, waiting: Sequence[Job], capacity: FreeCapacity
     ) -> list[Placement]:
-        if not members:
-            return []
-        classes, allowed = self._class_rows(members, snapshot.gpus, capacity)
+        kinds = self._job_classes.of_all(waiting)
+        counts = Counter(kinds)
+        ordered = sorted(counts, key=attrgetter("priority"), reverse=True)
+        classes, allowed = self._class_rows(ordered, snapshot.gpus, capacity)
+        classes["waiting"] = [counts[kind] for kind in ordered]
         gpus = np.array([self._gpu_row(capacity[gpu.id]) for gpu in snapshot.gpus], _GPU)
         gpus["node"] = capacity.index.node_of
         free = capacity.index.host
@@ -188,37 +189,29 @@ class Tetris:
             classes.ctypes.data, len(classes), gpus.ctypes.data, len(gpus), allowed.ctypes.data,
             host.ctypes.data, self._window, room.ctypes.data, starts.ctypes.data,
         )  # fmt: skip
+        found = starts[:count].tolist()
+        members = {ordered[place]: list[Job]() for place, _ in found}
+        for kind, job in zip(reversed(kinds), reversed(waiting), strict=True):
+            if kind in members:
+                members[kind].append(job)
         placements: list[Placement] = []
-        pairs = iter(starts[:count].tolist())
+        pairs = iter(found)
         for place, gpu in pairs:
-            job = members[place][1].pop()
+            job = members[ordered[place]].pop()
             others = [next(pairs)[1] for _ in range(job.gpus - 1)]
             ids = tuple([snapshot.gpus[index].id for index in (gpu, *others)])
             placements.append(Placement(job.id, ids))
         return placements
 
-    def _classes(self, jobs: Sequence[Job]) -> list[tuple[_JobClass, list[Job]]]:
-        """Return the jobs of each class, priority first; the next of each is last."""
-        groups = defaultdict[_JobClass, list[Job]](list)
-        for kind, job in zip(self._job_classes.of_all(jobs), jobs, strict=True):
-            groups[kind].append(job)
-        for group in groups.values():
-            group.reverse()
-        return sorted(groups.items(), key=lambda member: -member[0].priority)
-
     def _class_rows(
-        self,
-        members: Sequence[tuple[_JobClass, list[Job]]],
-        gpus: Sequence[GPU],
-        capacity: FreeCapacity,
+        self, kinds: Sequence[_JobClass], gpus: Sequence[GPU], capacity: FreeCapacity
     ) -> tuple[NDArray[np.void], NDArray[np.bool_]]:
         """Return a row for each class, and which GPUs jobs of each shape may use."""
-        samples = {kind.places: group[-1] for kind, group in members}
+        samples = {kind.places: kind.like for kind in kinds}
         shapes = {places: number for number, places in enumerate(samples)}
-        classes = np.frombuffer(b"".join([kind.row for kind, _ in members]), _CLASS).copy()
+        classes = np.frombuffer(b"".join([kind.row for kind in kinds]), _CLASS).copy()
         if len(shapes) > 1:
-            classes["shape"] = [shapes[kind.places] for kind, _ in members]
-        classes["waiting"] = [len(group) for _, group in members]
+            classes["shape"] = [shapes[kind.places] for kind in kinds]
         classes["penalty"] = self._penalties(classes, gpus)
         return classes, np.array([capacity.index.allowed(job) for job in samples.values()])
 

@@ -104,12 +104,8 @@ class Outlook:
 
     def is_sooner(self, job_id: str, changed: str) -> bool:
         """Return whether a job starts noticeably sooner if changed, in nearly all futures."""
-        waits = [
-            (starts[changed][0] - self.time, starts.get(job_id, _NEVER)[0] - self.time)
-            for starts in self.sampled
-            if changed in starts
-        ]
-        sooner = [mine < NOTICEABLE * unchanged for mine, unchanged in waits]
+        tried = [starts for starts in self.sampled if changed in starts]
+        sooner = [_is_sooner(starts, job_id, changed, self.time) for starts in tried]
         return sum(sooner) >= PROBABILITY * len(sooner)
 
 
@@ -189,6 +185,8 @@ class Futures:
         self._waiting = [replace(job, submitted=job.submitted - self._origin) for job in waiting]
         self._wanted = [job for job in self._waiting if only in {"", job.id}]
         self._changed = [replace(job, submitted=job.submitted - self._origin) for job in changed]
+        # Those that have started noticeably sooner in all futures: of so few, all must show it.
+        self._hopeful = self._changed
         # Drawn in this order, the last job, however it is changed, leaves the run times of others.
         self._by_age = sorted(self._waiting, key=attrgetter("submitted"))
         self._running = [self._resumed(run, gpu_ids) for run, gpu_ids in where.values()]
@@ -218,6 +216,12 @@ class Futures:
         elif reached < self._reached:  # the budget is used up
             return False
         self._sampled.append(starts)
+        now = self._snapshot.time
+        self._hopeful = [
+            job
+            for job in self._hopeful
+            if job.id not in starts or _is_sooner(starts, self._only, job.id, now)
+        ]
         return len(self._sampled) < self._most and self.seconds < self._budget
 
     def complete(self) -> Outlook:
@@ -292,18 +296,19 @@ class Futures:
         )
         simulation.resume(self._waiting, self._running)
         left, room = {job.id for job in self._wanted}, CapacityCache()
-        changed = self._changed if 0 <= number - self._least < LEAST_FUTURES else []
+        changed = self._changed if number >= self._least else []
+        hopeful = self._hopeful if changed else []
         reached = inf
         while left and (state := simulation.next_decision()) is not None:
             if state.time > self._reached:
                 reached = self._reached
                 break
             placements = self._policy.decide(state)
-            tried = self._starting(changed, state, room) if changed else set()
+            tried = self._starting(hopeful, state, room) if hopeful else set()
             started = simulation.apply(placements) & left
             if self._only in started:
-                tried = {job.id for job in changed}
-            changed = [job for job in changed if job.id not in tried]
+                tried |= {job.id for job in changed if job.id not in starts}
+            hopeful = [job for job in hopeful if job.id not in tried]
             ended = simulation.attempts[-1].job if simulation.attempts else ""
             starts.update(dict.fromkeys(started | tried, (state.time + self._origin, ended)))
             left -= started | simulation.lasting_since.keys()
@@ -365,6 +370,11 @@ class Futures:
             )
             tasks.append(Task(job, self._truth(job, random)))
         return tasks
+
+
+def _is_sooner(starts: _Future, job_id: str, changed: str, now: float) -> bool:
+    """Return whether a job starts noticeably sooner in a future if changed."""
+    return starts[changed][0] - now < NOTICEABLE * (starts.get(job_id, _NEVER)[0] - now)
 
 
 def _interval(job_id: str, sampled: Sequence[_Future], now: float) -> StartInterval:

@@ -24,8 +24,8 @@ from partita.agent.mps.report import MPSReport
 from partita.constants import LONGEST_KUBELET_DIRECTORY
 from partita.models import Framework, SharingMode
 from partita.models.slice_parameters import SliceParameters
-from partita.pods import build_job_pod
 from partita.pods.claim_allocation import claim_allocation
+from partita.pods.job_pod import build_job_pod
 from pods.builders import GOLDEN as JOBS
 from pods.builders import read_allocation, read_job
 from support.builders import START

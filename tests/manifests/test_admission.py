@@ -12,8 +12,9 @@ import yaml
 from manifests.accounts import client_of
 from manifests.pods import CORE, OWNER, env, job_path, owner_of, pod, refused, submitted
 from partita.models import Framework, SharingMode
-from partita.pods import ServerPodSettings, build_job_pod, build_server_pod
+from partita.pods.job_pod import build_job_pod
 from partita.pods.probe_pod import build_probe_pod
+from partita.pods.server_pod import ServerPodSettings, build_server_pod
 from pods.builders import GOLDEN, an_allocation, read_job
 from support.api import Api
 from support.builders import a_job, a_partition, a_server

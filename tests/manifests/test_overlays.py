@@ -13,7 +13,7 @@ from apiserver.binaries import GATEWAY_API
 from apiserver.build import sources
 from manifests.pods import refused
 from manifests.rendering import BASE, OVERLAYS, SINGLE_NODE, documents, is_taken, kustomize
-from partita.pods import ServerPodSettings, build_server_pod
+from partita.pods.server_pod import ServerPodSettings, build_server_pod
 from support.api import Api
 from support.builders import a_partition, a_server
 from support.clusters import ApiServer

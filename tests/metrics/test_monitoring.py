@@ -8,7 +8,7 @@ import yaml
 
 from metrics.example import series
 from metrics.monitoring import MONITORING, ROOT, alerts, dashboard, names_in
-from partita.pods import ServerPodSettings, build_server_pod
+from partita.pods.server_pod import ServerPodSettings, build_server_pod
 from support.builders import a_partition, a_server
 
 SERIES = dict(series())

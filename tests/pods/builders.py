@@ -7,8 +7,9 @@ import yaml
 
 from partita.models import SharedGPUJob, SharingMode
 from partita.models.quantities import parse_memory
-from partita.pods import JobAllocation, build_job_pod, gpu_containers
+from partita.pods.allocation import JobAllocation
 from partita.pods.environment import environment, shared_variables
+from partita.pods.job_pod import build_job_pod, gpu_containers
 
 GOLDEN = Path(__file__).parent / "golden"
 UUID = "GPU-8a56a4bc-e184-4c1f-9b4e-5cb3a0d4c5f1"

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from partita.models import Framework
 from partita.models.quantities import MEBI
-from partita.pods import build_job_pod, gpu_containers
 from partita.pods.allocation import CONTEXT_MEMORY
 from partita.pods.environment import environment
+from partita.pods.job_pod import build_job_pod, gpu_containers
 from pods.builders import GI, a_job, an_allocation, claimed_variables, effective_env
 
 REQUEST, LIMIT = "NVIDIA_GPU_MEMORY_REQUEST", "NVIDIA_GPU_MEMORY_LIMIT"

@@ -6,9 +6,10 @@ import pytest
 import yaml
 
 from partita.models import GPUPartition, GPUServer
-from partita.pods import ServerPodSettings, build_job_pod, build_server_pod
 from partita.pods.gpu_claim import build_gpu_claim_template
+from partita.pods.job_pod import build_job_pod
 from partita.pods.probe_pod import build_probe_pod
+from partita.pods.server_pod import ServerPodSettings, build_server_pod
 from pods.builders import GOLDEN, claimed_variables, read_allocation, read_job
 
 CASES = sorted(p.parent for p in GOLDEN.glob("*/job.yaml"))

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from partita.models import Framework, SharingMode
 from partita.models.partition import Toleration
 from partita.models.template import PodTemplate
-from partita.pods import TemplateError, build_job_pod, gpu_containers, template_problems
+from partita.pods.job_pod import build_job_pod, gpu_containers
+from partita.pods.template_check import TemplateError, template_problems
 from pods.builders import a_job, an_allocation, claimed_variables, containers_of, effective_env
 
 OURS = (

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from partita.models import Outcome
-from partita.pods import PodOutcome, read_outcome
 from partita.pods.memory_errors import (
     RAPIDS,
     TRITON,
@@ -16,7 +15,7 @@ from partita.pods.memory_errors import (
     XLA,
     is_gpu_out_of_memory,
 )
-from partita.pods.outcome import MAX_MESSAGE
+from partita.pods.outcome import MAX_MESSAGE, PodOutcome, read_outcome
 
 START, END = "2026-01-01T10:00:00Z", "2026-01-01T10:05:00Z"
 

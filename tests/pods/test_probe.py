@@ -3,8 +3,9 @@
 import pytest
 
 from partita.models import GPUPartition, GPUServer
-from partita.pods import ServerPodSettings, build_job_pod
+from partita.pods.job_pod import build_job_pod
 from partita.pods.probe_pod import build_probe_pod, probe_failure, probe_variables
+from partita.pods.server_pod import ServerPodSettings
 from pods.builders import UUID, a_job, an_allocation, claimed_variables, containers_of
 
 SETTINGS = ServerPodSettings("partita-servers", "partita:1", "partita-agent")

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from partita.models import GPUPartition, GPUServer
-from partita.pods import ServerPodSettings, build_server_pod
 from partita.pods.node_rules import NodeRules
+from partita.pods.server_pod import ServerPodSettings, build_server_pod
 from pods.builders import GI
 
 SETTINGS = ServerPodSettings(namespace="partita-system", image="i", service_account="agent")

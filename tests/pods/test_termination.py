@@ -7,7 +7,7 @@ import pytest
 from partita.models import SharingMode
 from partita.models.partition import GPUPartitionSpec
 from partita.models.sharing import SharingSpec
-from partita.pods import build_job_pod
+from partita.pods.job_pod import build_job_pod
 from partita.pods.termination import ADDED_GRACE, PRE_STOP_SLEEP, preemption_grace
 from pods.builders import a_job, an_allocation
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from partita.pods import build_job_pod
+from partita.pods.job_pod import build_job_pod
 from partita.pods.user_namespaces import has_user_namespaces, host_namespaces, may_be_root
 from pods.builders import a_job, an_allocation, containers_of, env_of
 

@@ -28,19 +28,12 @@ class Change:
 
     job: str
     """Name of the job."""
+    kind: str
+    """It starts `earlier`, `later`, `elsewhere` or beside `others`."""
     done: tuple[str, ...]
-    """GPUs on which the job was started; empty if it had to wait."""
+    """GPUs on which it was started; empty if it had to wait."""
     instead: tuple[str, ...]
-    """GPUs on which the policy would have started the job; empty if the job would have waited."""
-
-    @property
-    def kind(self) -> str:
-        """Whether the job starts `earlier`, `later`, `elsewhere` or beside `others`."""
-        if not self.done:
-            return "earlier"
-        if not self.instead:
-            return "later"
-        return "others" if set(self.done) == set(self.instead) else "elsewhere"
+    """GPUs on which the policy would have started it; empty if it would have waited."""
 
     @override
     def __str__(self) -> str:
@@ -58,7 +51,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A recorded decision from which the policy differs."""
+    """A recorded decision from which a policy differs."""
 
     file: str
     line: int
@@ -158,10 +151,20 @@ def changes_of(
     before, after = _colocation(snapshot, done), _colocation(snapshot, other)
     gpus, instead = ({p.job: p.gpus for p in placements} for placements in (done, other))
     return tuple(
-        Change(job.name, gpus.get(job.id, ()), instead.get(job.id, ()))
+        _change(job.name, gpus.get(job.id, ()), instead.get(job.id, ()))
         for job in snapshot.jobs
         if before.get(job.id) != after.get(job.id)
     )
+
+
+def _change(job: str, done: tuple[str, ...], instead: tuple[str, ...]) -> Change:
+    if not done:
+        kind = "earlier"
+    elif not instead:
+        kind = "later"
+    else:
+        kind = "others" if set(done) == set(instead) else "elsewhere"
+    return Change(job, kind, done, instead)
 
 
 def _colocation(snapshot: Snapshot, placements: Sequence[Placement]) -> dict[str, object]:

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from partita.cli.number_format import duration, milliseconds, percent
 from partita_policies.recordings import Recorded, RejectedLine
 from partita_policies.start_times.wait_change import WaitChange
-from partita_research.replay import Change, Replay
+from partita_research.replay import Difference, Replay
 
 __all__ = ["Facts", "ReplayReport", "report", "report_data"]
 
@@ -54,29 +54,6 @@ class Facts:
         self.first, self.last = min(self.first, time), max(self.last, time)
 
 
-class ReplayedChange(TypedDict):
-    """A job for which a policy decides differently from the recording."""
-
-    job: str
-    kind: str
-    """It starts `earlier`, `later`, `elsewhere` or beside `others`."""
-    done: list[str]
-    """GPUs on which it was started; empty if it had to wait."""
-    instead: list[str]
-    """GPUs on which the policy would have started it; empty if it would have waited."""
-
-
-class ReplayedDifference(TypedDict):
-    """A recorded decision from which a policy differs."""
-
-    file: str
-    line: int
-    time: float
-    """Seconds since the epoch."""
-    partition: str
-    changes: list[ReplayedChange]
-
-
 class DecisionLatency(TypedDict):
     """Seconds that a decision takes on this machine."""
 
@@ -109,7 +86,7 @@ class ReplayedPolicy(TypedDict):
     failures: list[str]
     """File, line and reason of each snapshot on which it failed."""
     seconds: DecisionLatency
-    different: list[ReplayedDifference]
+    different: list[Difference]
 
 
 class ReplayReport(TypedDict):
@@ -244,23 +221,5 @@ def _replay_data(replay: Replay) -> ReplayedPolicy:
             "p99": replay.quantile(0.99),
             "max": replay.quantile(1.0),
         },
-        "different": [
-            {
-                "file": one.file,
-                "line": one.line,
-                "time": one.time,
-                "partition": one.partition,
-                "changes": list(map(_change_data, one.changes)),
-            }
-            for one in replay.different
-        ],
-    }
-
-
-def _change_data(change: Change) -> ReplayedChange:
-    return {
-        "job": change.job,
-        "kind": change.kind,
-        "done": list(change.done),
-        "instead": list(change.instead),
+        "different": replay.different,
     }

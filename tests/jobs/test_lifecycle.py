@@ -318,11 +318,6 @@ class TestManyAttempts:
         assert numbers[-1] == 59
         assert made.next_attempt == 60
 
-    def test_those_that_never_had_a_pod_are_dropped_first(self):
-        without = [attempt(n, Outcome.EVICTED, pod=None) for n in range(2, 60)]
-        made = plan_job(with_attempts(attempt(1, Outcome.SUSPENDED), *without), around(), NOW)
-        assert [a.number for a in made.attempts] == [1, *range(41, 60)]
-
     def test_a_pod_of_an_attempt_that_was_dropped_does_not_bring_it_back(self):
         kept = [attempt(n, Outcome.PREEMPTED) for n in range(40, 60)]
         made = plan_job(with_attempts(*kept), around(a_pod(attempt=3, status=ended(143))), NOW)

@@ -176,8 +176,6 @@ def _observed(attempt: Attempt, pod: PodView, context: JobContext, now: datetime
     seen = pod.outcome
     update: dict[str, object] = {}
     start = attempt.start_time
-    if not attempt.pod_uid and attempt.outcome is None:
-        update["pod_uid"] = pod.uid
     if pod.node and not attempt.node:
         update["node"] = pod.node
     if seen.started_at and start is None:
@@ -341,8 +339,6 @@ def _never_ran(attempt: Attempt) -> bool:
 def trim(attempts: tuple[Attempt, ...], retried_after: int = 0) -> tuple[Attempt, ...]:
     """Remove the oldest attempts that count against no limit, to keep the status small.
 
-    Attempts that never had a Pod are removed first, because they contain the least information.
-
     Parameters
     ----------
     retried_after
@@ -357,6 +353,5 @@ def trim(attempts: tuple[Attempt, ...], retried_after: int = 0) -> tuple[Attempt
         if a.outcome
         and (a.number <= retried_after or not (a.outcome in _COUNTED or a.fault_suspect))
     ]
-    idle.sort(key=lambda a: (bool(a.pod), a.number))
     dropped = {a.number for a in idle[:surplus]}
     return tuple(a for a in attempts if a.number not in dropped)

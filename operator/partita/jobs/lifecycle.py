@@ -243,8 +243,8 @@ _SUSPENDED = "spec.suspend is true: set it to false to queue the job"
 
 
 def _living(job: SharedGPUJob, last: Attempt, context: JobContext, base: Plan) -> Plan:
-    mine = next((p for p in context.pods if p.attempt == last.number), None)
-    if mine is not None and not mine.alive:
+    mine = next(p for p in context.pods if p.attempt == last.number)
+    if not mine.alive:
         # It has finished, but its outcome is not decided yet: the status does not show the end.
         phase = Phase.RUNNING if job.status.phase is Phase.RUNNING else Phase.ASSIGNED
         return replace(base, phase=phase, wake=_earlier(base.wake, judged_at(mine, last, context)))
@@ -300,7 +300,7 @@ def _end_on_purpose(
     number = max(live)
     attempt = attempts[number]
     deadline = deadline_of(job, start_time)
-    pod = next((p for p in context.pods if p.attempt == number), None)
+    pod = next(p for p in context.pods if p.attempt == number)
     if job.spec.suspend:
         ending: Ending | None = Ending(Outcome.SUSPENDED, "spec.suspend was set")
     elif deadline is not None and deadline <= now:
@@ -311,11 +311,11 @@ def _end_on_purpose(
         1, len(attempt.servers)
     ):
         ending = Ending(Outcome.EVICTED, "its allocation is gone from the ledger")
-    elif pod is not None and pod.gated and not context.may_start:
+    elif pod.gated and not context.may_start:
         ending = Ending(Outcome.EVICTED, "its GPU takes no jobs any more")
-    elif pod is not None and not pod.node and not _is_complete(job, context):
+    elif not pod.node and not _is_complete(job, context):
         ending = Ending(Outcome.EVICTED, "its allocation has other GPUs than it asks for")
-    elif pod is not None and (said := _cannot_start(pod, context)):
+    elif said := _cannot_start(pod, context):
         ending = Ending(Outcome.EVICTED, said)
     else:
         ending = context.ending or not_started(pod, attempt, context, now)

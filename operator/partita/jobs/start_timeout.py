@@ -31,16 +31,8 @@ class AttemptState:
     wake: datetime | None = None
 
 
-def attempt_state(pod: PodView | None, attempt: Attempt, context: JobContext) -> AttemptState:
-    """Return the state of an attempt whose Pod has not ended.
-
-    Parameters
-    ----------
-    pod
-        Its Pod; None if it does not exist.
-    """
-    if pod is None:
-        return AttemptState(Phase.ASSIGNED)
+def attempt_state(pod: PodView, attempt: Attempt, context: JobContext) -> AttemptState:
+    """Return the state of an attempt whose Pod has not ended."""
     if (lost := _lost_at(pod, context)) is not None:
         said = f"{_unreachable(pod)}; the attempt ends as NodeLost at {lost:%H:%M:%S} UTC"
         return AttemptState(Phase.ASSIGNED, "NodeNotReady", said, lost)
@@ -63,10 +55,10 @@ def attempt_state(pod: PodView | None, attempt: Attempt, context: JobContext) ->
 
 
 def not_started(
-    pod: PodView | None, attempt: Attempt, context: JobContext, now: datetime
+    pod: PodView, attempt: Attempt, context: JobContext, now: datetime
 ) -> Ending | None:
     """Return why an attempt must be ended because of its Pod or its node; else None."""
-    if pod is None or not pod.alive:
+    if not pod.alive:
         return None
     lost = _lost_at(pod, context)
     if lost is not None and lost <= now:

@@ -217,7 +217,7 @@ class TestThingsThatVanish:
         made = plan_job(job, nowhere, NOW)
         assert (last(made).outcome, made.delete_pods) == (Outcome.NODE_LOST, ())
         made = plan_job(written(job, made), nowhere, NOW)
-        assert (made.delete_pods, made.delete_now, made.release) == ((pod,), True, False)
+        assert (made.delete_pods, made.grace, made.release) == ((pod,), 0, False)
         dying = a_pod(status=pod_status("Running"), metadata=DELETING)
         stuck = replace(nowhere, pods=(dying,))
         assert plan_job(written(job, made), stuck, NOW).delete_pods == (dying,)

@@ -127,7 +127,7 @@ def test_without_mps_a_pod_is_deleted_at_once():
 def test_nothing_is_marked_for_a_node_that_is_gone_or_a_pod_on_no_node():
     gone = running()
     made = plan(gone, node_exists=lambda _: False)
-    assert (made.delete_pods, made.delete_now, made.marks) == ((gone,), True, {})
+    assert (made.delete_pods, made.grace, made.marks) == ((gone,), 0, {})
     unbound = running(node="")
     made = plan(unbound)
     assert (made.delete_pods, made.marks) == ((unbound,), {})

@@ -117,7 +117,7 @@ class TestNodes:
         assert "node.kubernetes.io/out-of-service" in made.message
         # Its Node is deleted: nobody will confirm the deletion any more.
         gone = plan_job(job, replace(there, node_exists=lambda _: False), at(10_000))
-        assert (gone.delete_pods, gone.delete_now, gone.release) == ((pod,), True, False)
+        assert (gone.delete_pods, gone.grace, gone.release) == ((pod,), 0, False)
         assert plan_job(job, around(allocated=1), at(10_001)).release
 
     def test_a_pod_that_goes_on_a_node_that_answers_is_waited_for(self):

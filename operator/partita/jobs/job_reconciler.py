@@ -185,7 +185,7 @@ class JobReconciler:
             writes=claim.writes,
             events=tuple(events_of(job, plan)),
             delete=(*plan.delete_pods, *plan.delete_claims),
-            grace=0 if plan.delete_now else plan.grace,
+            grace=plan.grace,
             read_missing=plan.read_missing,
             expired=FinishedJob.of(job) if plan.expire else None,
             wake=self.requeue_at(uid, now),

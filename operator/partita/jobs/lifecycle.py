@@ -67,8 +67,6 @@ class Plan:
     delete_claims: tuple[ClaimView, ...] = ()
     """Claims that no attempt needs."""
     delete_pods: tuple[PodView, ...] = ()
-    delete_now: bool = False
-    """Whether a node of these Pods is gone, so that no kubelet will confirm the deletion."""
     grace: int | None = None
     """Grace period of these Pods in seconds; None for their own."""
     marks: Mapping[str, Allocation] = field(default_factory=dict)
@@ -199,7 +197,6 @@ def _tidy_up(written: Mapping[int, Attempt], context: JobContext, now: datetime)
     endings = end_pods(written, over, context, now)
     return Plan(
         delete_pods=endings.delete,
-        delete_now=endings.now,
         grace=endings.grace,
         marks=endings.marks,
         release=bool(context.allocated) and not needed,

@@ -24,8 +24,6 @@ class PodEndings:
     """The Pods to delete and the allocations to mark."""
 
     delete: tuple[PodView, ...] = ()
-    now: bool = False
-    """Whether a node of these Pods is gone, so that no kubelet will confirm the deletion."""
     grace: int | None = None
     """Grace period of these Pods in seconds; None for their own."""
     marks: Mapping[str, Allocation] = field(default_factory=dict)
@@ -67,4 +65,6 @@ def end_pods(
         marks = release_marks(alive, context.allocated, now, deadlines)
     marked_first = {a.pod_uid for a in marks.values()}
     delete = tuple(p for p in doomed if p.uid not in marked_first)
-    return PodEndings(delete, any(stranded(p) for p in delete), grace if delete else None, marks)
+    if any(stranded(p) for p in delete):
+        grace = 0  # no kubelet will confirm the deletion
+    return PodEndings(delete, grace if delete else None, marks)

@@ -128,16 +128,18 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Recommended number of jobs of one application at once."""
+    """How many jobs of one application to run at once."""
 
     name: str
-    best: int
+    at_once: int
     speedup: float
+    """Work in a second, where one job after the other does 1."""
     slowdown: float
+    """Run time of each against alone."""
     fitting: int
-    """Number of jobs that fit on the GPU."""
-    strain: Strain
-    """The resource that prevents a gain from more jobs; `MEMORY` if no more fit."""
+    """How many fit in the memory."""
+    held_by: Strain
+    """What limits them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,7 @@ class Advice:
     """What is known from runs beside other applications. The predictions take it into account."""
 
 
-def advise(subjects: Sequence[Subject], gpu: GPU, *, most: int | None = None) -> Advice:
+def advise(subjects: Sequence[Subject], gpu: GPU) -> Advice:
     """Recommend how applications should share one GPU.
 
     Parameters
@@ -180,8 +182,6 @@ def advise(subjects: Sequence[Subject], gpu: GPU, *, most: int | None = None) ->
         Applications with distinct names.
     gpu
         The GPU: its allocatable memory, its bandwidth and its maximum number of jobs are used.
-    most
-        Maximum number of jobs at once; by default that of the GPU.
 
     Raises
     ------
@@ -194,8 +194,7 @@ def advise(subjects: Sequence[Subject], gpu: GPU, *, most: int | None = None) ->
     for subject in subjects:
         if not subject.profile.steps:
             raise ValueError(f"application {subject.name}: its profile has no steps")
-    limit = min(gpu.max_jobs, gpu.max_clients, *(() if most is None else (most,)))
-    bench = _Bench(sorted(subjects, key=lambda subject: subject.name), gpu, limit)
+    bench = _Bench(sorted(subjects, key=lambda subject: subject.name), gpu)
     everyone = range(len(subjects))
     pairs = [bench.group(pair) for pair in combinations_with_replacement(everyone, 2)]
     colocations = {bench.best_colocation(one) for one in everyone}
@@ -219,10 +218,10 @@ def _rank(group: Group) -> tuple[int, float, tuple[str, ...]]:
 class _Bench:
     """Predicts the performance of groups of applications on one GPU."""
 
-    def __init__(self, subjects: Sequence[Subject], gpu: GPU, limit: int) -> None:
+    def __init__(self, subjects: Sequence[Subject], gpu: GPU) -> None:
         self.subjects = subjects
         self._gpu = gpu
-        self._limit = limit
+        self._limit = min(gpu.max_jobs, gpu.max_clients)
         self._runs = [LoadCurve(phases_of(subject.profile, gpu)) for subject in subjects]
         self._known: dict[tuple[int, ...], list[float]] = {}
 

@@ -42,9 +42,9 @@ def test_light_jobs_belong_together_and_heavy_ones_apart() -> None:
     assert pair(advice, "light", "light").certain
     assert pair(advice, "heavy", "heavy").verdict is Recommendation.APART
     copies = {one.name: one for one in advice.copies}
-    assert copies["heavy"].best == 1
+    assert copies["heavy"].at_once == 1
     assert copies["heavy"].speedup == copies["heavy"].slowdown == 1
-    assert copies["light"].best > 4
+    assert copies["light"].at_once > 4
     assert copies["light"].fitting == 8
 
 
@@ -81,9 +81,9 @@ def test_what_has_no_room_is_not_advised() -> None:
 
 
 def test_the_number_of_jobs_is_a_limit_too() -> None:
-    assert advise([LIGHT], CARD, most=3).copies[0].best == 3
+    assert advise([LIGHT], GPU("g", "n", 24 * GIB, 3)).copies[0].at_once == 3
     assert advise([LIGHT], GPU("g", "n", 24 * GIB, 2)).copies[0].fitting == 2
-    alone = advise([LIGHT], CARD, most=1)
+    alone = advise([LIGHT], GPU("g", "n", 24 * GIB, 1))
     assert [one.verdict for one in alone.pairs] == [Recommendation.NO_ROOM]
     assert alone.colocations == ()
 
@@ -171,5 +171,5 @@ def test_figures_hang_together(subjects) -> None:
         else:
             assert (group.verdict is Recommendation.TOGETHER) == (group.speedup >= WORTHWHILE)
     for one in advice.copies:
-        assert 1 <= one.best <= one.fitting
-        assert one.best == 1 or one.speedup >= WORTHWHILE
+        assert 1 <= one.at_once <= one.fitting
+        assert one.at_once == 1 or one.speedup >= WORTHWHILE

@@ -18,6 +18,7 @@ from partita_research.advise import (
     SENSITIVE,
     WORTHWHILE,
     Advice,
+    Copies,
     Group,
     Recommendation,
     SeenTogether,
@@ -55,21 +56,6 @@ class AdvisedApplication(TypedDict):
     """Whether its SM occupancy was measured."""
 
 
-class AdvisedCopies(TypedDict):
-    """How many jobs of one application to run at once."""
-
-    name: str
-    atOnce: int
-    speedup: float
-    """Work in a second, where one job after the other does 1."""
-    slowdown: float
-    """Run time of each against alone."""
-    fitting: int
-    """How many fit in the memory."""
-    heldBy: Strain
-    """What limits them."""
-
-
 class AdvisedGroup(TypedDict):
     """Applications that run at once; null is what is not known, because they do not fit."""
 
@@ -99,7 +85,7 @@ class AdvisedGPU(TypedDict):
     pcieBandwidth: int
     """Bytes per second; 0 if it is not known."""
     applications: list[AdvisedApplication]
-    copies: list[AdvisedCopies]
+    copies: list[Copies]
     seenTogether: list[SeenTogether]
     pairs: list[AdvisedGroup]
     """All pairs, the best first."""
@@ -197,7 +183,7 @@ def _copies(advice: Advice) -> Table:
         cells = ["-", "-", "-", "0", "memory"]
         if one is not None:
             speed = times(one.speedup), times(one.slowdown)
-            cells = [str(one.best), *speed, str(one.fitting), _STRAINS[one.strain]]
+            cells = [str(one.at_once), *speed, str(one.fitting), _STRAINS[one.held_by]]
         table.add_row(name, f"{gib(subject.memory)} GiB", *cells)
     return table
 
@@ -278,11 +264,7 @@ def _gpu_data(advice: Advice) -> AdvisedGPU:
              "coreMeasured": one.measured}
             for one in advice.subjects
         ],
-        "copies": [
-            {"name": one.name, "atOnce": one.best, "speedup": one.speedup,
-             "slowdown": one.slowdown, "fitting": one.fitting, "heldBy": one.strain}
-            for one in advice.copies
-        ],
+        "copies": list(advice.copies),
         "seenTogether": list(advice.seen),
         "pairs": [_group_data(group) for group in advice.pairs],
         "colocations": [_group_data(group) for group in advice.colocations],

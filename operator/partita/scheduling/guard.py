@@ -25,6 +25,7 @@ from partita.scheduling.reasons import Reason, WaitingReason, gib
 from partita_policies.amounts import GPUAmounts, amounts_of, capacity_of, held_by, total_of
 from partita_policies.capacity import CapacityShortage, FreeCapacity
 from partita_policies.lasting import only_lasting
+from partita_policies.running_jobs import running_job
 from partita_policies.types import GPU, Job, Node, Placement, RunningJob, Snapshot
 
 __all__ = ["Guard", "GuardResult"]
@@ -293,24 +294,8 @@ class Guard:
 
     def running_job(self, job: Job, gpu: str) -> RunningJob:
         """Return a job as a running job on a GPU, with its allocation there."""
-        return RunningJob(
-            job=job.id,
-            memory=self.allocated_memory(job, (gpu,)) + job.context_memory,
-            memory_limit=job.memory_limit,
-            application=job.application,
-            namespace=job.namespace,
-            thread_percent=job.thread_percent,
-            slots=job.slots,
-            clients=job.clients,
-            alone=job.alone,
-            priority=job.priority,
-            duration=job.duration,
-            profile=job.profile,
-            cpu=job.cpu,
-            host_memory=job.host_memory,
-            host_storage=job.host_storage,
-            lasting=job.lasting,
-        )
+        memory = self.allocated_memory(job, (gpu,)) + job.context_memory
+        return replace(running_job(job), memory=memory)
 
 
 def _taken(job: Job, gpus: Iterable[GPU]) -> GPUAmounts:

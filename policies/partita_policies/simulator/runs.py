@@ -16,22 +16,17 @@ from typing import cast
 
 from partita_policies.interference import AMOUNTS, MOST_JOBS, SHARING_CODES
 from partita_policies.native import library
+from partita_policies.running_jobs import running_job
 from partita_policies.simulator.lasting import mean_step
 from partita_policies.simulator.results import Reading
 from partita_policies.simulator.tasks import Task, packed
-from partita_policies.types import GPU, Job, RunningJob, Sharing
+from partita_policies.types import GPU, Job, Sharing
 
 __all__ = ["Device", "Run", "Runs", "speed_of"]
 
 _FIXED = attrgetter(*[field.name for field in fields(GPU)][:-1])  # `running` comes last
 _gpu = cast("Callable[..., GPU]", GPU)
-_SOURCE = {f.name: "id" if f.name == "job" else f.name for f in fields(RunningJob)}
-"""The attribute of a job from which each field of a `RunningJob` is taken."""
-_STARTED = list(_SOURCE).index("started")
-_BEFORE = attrgetter(*list(_SOURCE.values())[:_STARTED])
-_AFTER = attrgetter(*list(_SOURCE.values())[_STARTED + 1 :])
-_running_job = cast("Callable[..., RunningJob]", RunningJob)
-"""Called with positional arguments, like `_gpu`: keyword arguments take 1.5 times as long."""
+"""Called with positional arguments: keyword arguments take 1.5 times as long."""
 _MEMORY = AMOUNTS.index("memory")
 _READING = [("time", "f8"), ("busy", "f8"), ("memory", "i8"), ("gpu", "i4"), ("unused", "i4")]
 """Fields of a reading in the native library, as types of numpy."""
@@ -137,7 +132,7 @@ class Run:
         limited: bool,
     ) -> None:
         self.job, self.amounts = job, amounts
-        self.holder = _running_job(*_BEFORE(job), start, *_AFTER(job))
+        self.holder = running_job(job, start)
         """The job as it appears in snapshots."""
         self.devices = devices
         self.state = state

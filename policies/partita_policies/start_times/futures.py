@@ -26,6 +26,7 @@ from time import perf_counter, thread_time
 
 from partita_policies.incremental import CapacityCache
 from partita_policies.interference import SM_SATURATION
+from partita_policies.running_jobs import waiting_job
 from partita_policies.simulator.engine import Simulation
 from partita_policies.simulator.lasting import mean_step
 from partita_policies.simulator.tasks import Application, Task
@@ -256,27 +257,7 @@ class Futures:
     ) -> tuple[Job, tuple[str, ...], float, float]:
         since = (self._snapshot.time if run.started is None else run.started) - self._origin
         done = self._past.progress.get(run.job, run.elapsed(self._snapshot.time))
-        job = Job(
-            id=run.job,
-            name=run.job,
-            namespace=run.namespace,
-            memory=run.memory,
-            memory_limit=run.memory_limit,
-            application=run.application,
-            thread_percent=run.thread_percent,
-            gpus=len(gpu_ids),
-            slots=run.slots,
-            clients=run.clients,
-            alone=run.alone,
-            priority=run.priority,
-            duration=run.duration,
-            submitted=since,
-            profile=run.profile,
-            cpu=run.cpu,
-            host_memory=run.host_memory,
-            host_storage=run.host_storage,
-            lasting=run.lasting,
-        )
+        job = waiting_job(run, gpus=len(gpu_ids), submitted=since)
         return job, tuple(gpu_ids), since, done
 
     def _future(self, number: int, budget: _Budget) -> tuple[_Future, float]:

@@ -19,45 +19,22 @@ __all__ = [
 
 
 class PolicyError(Exception):
-    """Base class of the errors of policies; the message is one line for the user.
-
-    Attributes
-    ----------
-    policy
-        Name of the policy.
-    """
-
-    def __init__(self, policy: str, message: str) -> None:
-        super().__init__(message)
-        self.policy = policy
+    """Base class of the errors of policies; the message is one line for the user."""
 
 
 class UnknownPolicyError(PolicyError):
     """No installed policy has that name."""
 
     def __init__(self, policy: str, available: Iterable[str]) -> None:
-        self.available = tuple(sorted(available))
-        names = ", ".join(self.available) or "none"
-        super().__init__(policy, f"there is no policy {policy!r}; installed are: {names}")
+        names = ", ".join(sorted(available)) or "none"
+        super().__init__(f"there is no policy {policy!r}; installed are: {names}")
 
 
 class PolicyImportError(PolicyError):
-    """A plug-in offers the policy, but the plug-in cannot be used.
-
-    Attributes
-    ----------
-    target
-        Target of its entry point, as `module:attribute`.
-    distribution
-        Name of the distribution that offers it.
-    """
+    """A plug-in offers the policy, but the plug-in cannot be used."""
 
     def __init__(self, policy: str, target: str, distribution: str, cause: str) -> None:
-        self.target = target
-        self.distribution = distribution
-        super().__init__(
-            policy, f"policy {policy!r} ({target} from distribution {distribution}): {cause}"
-        )
+        super().__init__(f"policy {policy!r} ({target} from distribution {distribution}): {cause}")
 
 
 class PolicyParametersError(PolicyError):
@@ -78,11 +55,11 @@ class PolicyParametersError(PolicyError):
         self.allowed = tuple(allowed)
         wrong = "; ".join(f"{parameter}: {problem}" for parameter, problem in problems)
         takes = "; ".join(allowed) or "no parameters"
-        super().__init__(policy, f"parameters of policy {policy!r}: {wrong} (it takes {takes})")
+        super().__init__(f"parameters of policy {policy!r}: {wrong} (it takes {takes})")
 
 
 class PolicyStartError(PolicyError):
     """The policy was found and its parameters are right, but it cannot be built."""
 
     def __init__(self, policy: str, cause: str) -> None:
-        super().__init__(policy, f"policy {policy!r} cannot start: {cause}")
+        super().__init__(f"policy {policy!r} cannot start: {cause}")

@@ -14,9 +14,9 @@ import csv
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Self, TypeVar
+from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from partita_policies.simulator.tasks import MIB, Application, Task
 from partita_policies.types import GPU, Job, Node, Step
@@ -42,48 +42,13 @@ _LARGEST = 10**12
 _MAX_JOBS = 1000
 """Jobs on one GPU. The trace has no limit; 1000 requests of a thousandth each fill a GPU."""
 
+Row = TypeVar("Row")
 _Name = Annotated[str, Field(min_length=1)]
 _Amount = Annotated[int, Field(ge=0, le=_LARGEST)]
+_MemoryMiB = Annotated[_Amount, AfterValidator(lambda amount: amount * MIB)]
+_Names = Annotated[tuple[str, ...], BeforeValidator(lambda text: filter(None, text.split("|")))]
 _Time = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
 _Seconds = Annotated[_Time | None, BeforeValidator(lambda text: text or None)]
-
-
-class _NodeRow(BaseModel):
-    sn: _Name
-    cpu_milli: _Amount
-    memory_mib: _Amount
-    gpu: _Amount
-    model: str = ""
-
-
-class _TaskRow(BaseModel):
-    name: _Name
-    cpu_milli: _Amount
-    memory_mib: _Amount
-    num_gpu: _Amount
-    gpu_milli: Annotated[int, Field(ge=0, le=_WHOLE)]
-    gpu_spec: str = ""
-    creation_time: _Seconds = None
-    scheduled_time: _Seconds = None
-    deletion_time: _Seconds = None
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        gpus, milli = self.num_gpu, self.gpu_milli
-        if gpus == 0 and milli:
-            raise ValueError("gpu_milli: expected 0 of a task without a GPU")
-        if gpus == 1 and not milli:
-            raise ValueError("gpu_milli: expected 1 to 1000 of a task with a GPU")
-        if gpus > 1 and milli < _WHOLE:
-            raise ValueError("gpu_milli: expected 1000 of a task with several GPUs")
-        began = self.creation_time if self.scheduled_time is None else self.scheduled_time
-        ended = self.deletion_time
-        if began is not None and ended is not None and began > ended:
-            raise ValueError("deletion_time: expected a time after the task's start")
-        return self
-
-
-Row = TypeVar("Row", bound=BaseModel)
 
 
 class TraceError(ValueError):
@@ -92,34 +57,34 @@ class TraceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TraceNode:
-    """A node of the trace."""
+    """A node of the trace. The aliases are the columns."""
 
-    name: str
-    cpu: int
+    name: Annotated[_Name, Field(alias="sn")]
+    cpu: Annotated[_Amount, Field(alias="cpu_milli")]
     """Thousandths."""
-    memory: int
+    memory: Annotated[_MemoryMiB, Field(alias="memory_mib")]
     """Bytes."""
-    gpus: int
-    product: str
+    gpus: Annotated[_Amount, Field(alias="gpu")]
+    product: Annotated[str, Field(alias="model")] = ""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceTask:
-    """A task of the trace."""
+    """A task of the trace. The aliases are the columns."""
 
-    name: str
-    cpu: int
+    name: _Name
+    cpu: Annotated[_Amount, Field(alias="cpu_milli")]
     """Thousandths."""
-    memory: int
+    memory: Annotated[_MemoryMiB, Field(alias="memory_mib")]
     """Bytes of the node's memory."""
-    gpus: int
-    milli: int
+    gpus: Annotated[_Amount, Field(alias="num_gpu")]
+    milli: Annotated[int, Field(ge=0, le=_WHOLE, alias="gpu_milli")]
     """Thousandths requested of each of its GPUs."""
-    products: tuple[str, ...] = ()
+    products: Annotated[_Names, Field(alias="gpu_spec")] = ()
     """GPU products on which the task can run; empty for any."""
-    created: float | None = None
-    scheduled: float | None = None
-    deleted: float | None = None
+    created: Annotated[_Seconds, Field(alias="creation_time")] = None
+    scheduled: Annotated[_Seconds, Field(alias="scheduled_time")] = None
+    deleted: Annotated[_Seconds, Field(alias="deletion_time")] = None
 
     @property
     def milli_in_all(self) -> int:
@@ -127,9 +92,14 @@ class TraceTask:
         return self.gpus * self.milli
 
     @property
+    def started(self) -> float | None:
+        """When it started; None if the trace does not tell."""
+        return self.created if self.scheduled is None else self.scheduled
+
+    @property
     def duration(self) -> float | None:
         """Seconds from its start to its end, at least 1; None if the trace does not have them."""
-        start = self.created if self.scheduled is None else self.scheduled
+        start = self.started
         return None if start is None or self.deleted is None else max(1.0, self.deleted - start)
 
 
@@ -141,10 +111,7 @@ def read_nodes(path: Path) -> tuple[TraceNode, ...]:
     TraceError
         The file cannot be read.
     """
-    return tuple(
-        TraceNode(row.sn, row.cpu_milli, row.memory_mib * MIB, row.gpu, row.model)
-        for row in _read(path, _NodeRow)
-    )
+    return _read(path, TypeAdapter(TraceNode))
 
 
 def read_tasks(path: Path) -> tuple[TraceTask, ...]:
@@ -155,20 +122,19 @@ def read_tasks(path: Path) -> tuple[TraceTask, ...]:
     TraceError
         The file cannot be read.
     """
-    return tuple(
-        TraceTask(
-            name=row.name,
-            cpu=row.cpu_milli,
-            memory=row.memory_mib * MIB,
-            gpus=row.num_gpu,
-            milli=row.gpu_milli,
-            products=tuple(filter(None, row.gpu_spec.split("|"))),
-            created=row.creation_time,
-            scheduled=row.scheduled_time,
-            deleted=row.deletion_time,
-        )
-        for row in _read(path, _TaskRow)
-    )
+    return _read(path, TypeAdapter(Annotated[TraceTask, AfterValidator(_checked)]))
+
+
+def _checked(task: TraceTask) -> TraceTask:
+    if task.gpus == 0 and task.milli:
+        raise ValueError("gpu_milli: expected 0 of a task without a GPU")
+    if task.gpus == 1 and not task.milli:
+        raise ValueError("gpu_milli: expected 1 to 1000 of a task with a GPU")
+    if task.gpus > 1 and task.milli < _WHOLE:
+        raise ValueError("gpu_milli: expected 1000 of a task with several GPUs")
+    if task.started is not None and task.deleted is not None and task.started > task.deleted:
+        raise ValueError("deletion_time: expected a time after the task's start")
+    return task
 
 
 def cluster_of(nodes: Iterable[TraceNode]) -> tuple[tuple[GPU, ...], tuple[Node, ...]]:
@@ -212,18 +178,18 @@ def simulated(task: TraceTask, job_id: str, submitted: float = 0.0) -> Task:
     return Task(replace(job, application=task.name, profile=truth.profile()), truth)
 
 
-def _read(path: Path, model: type[Row]) -> tuple[Row, ...]:
+def _read(path: Path, row: TypeAdapter[Row]) -> tuple[Row, ...]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            return tuple(_rows(path, csv.DictReader(file, strict=True), model))
+            return tuple(_rows(path, csv.DictReader(file, strict=True), row))
     except OSError as error:
         raise TraceError(f"{path}: expected a file that can be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise TraceError(f"{path}: expected a CSV file in UTF-8") from error
 
 
-def _rows(path: Path, lines: "csv.DictReader[str]", model: type[Row]) -> Iterator[Row]:
-    columns = [name for name, field in model.model_fields.items() if field.is_required()]
+def _rows(path: Path, lines: "csv.DictReader[str]", row: TypeAdapter[Row]) -> Iterator[Row]:
+    columns = row.json_schema()["required"]
     try:
         if missing := [name for name in columns if name not in (lines.fieldnames or ())]:
             expected = f"the columns {', '.join(columns)}"
@@ -232,7 +198,7 @@ def _rows(path: Path, lines: "csv.DictReader[str]", model: type[Row]) -> Iterato
             if None in line or None in line.values():
                 count = len(lines.fieldnames or ())
                 raise TraceError(f"{path}:{lines.line_num}: expected {count} fields")
-            yield model.model_validate(line)
+            yield row.validate_python(line)
     except csv.Error as error:
         raise TraceError(f"{path}:{lines.reader.line_num}: expected CSV: {error}") from error
     except ValidationError as error:

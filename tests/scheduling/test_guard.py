@@ -219,4 +219,6 @@ class TestContexts:
 
     def test_a_job_that_is_alone_is_charged_for_the_rest_of_its_gpu(self):
         alone = replace(self.job, memory=GIB, alone=True)
-        assert guard(alone).allocated_memory(alone, ("gpu-1",)) == 39 * GIB
+        checked = guard(alone)
+        checked.accept(alone, ("gpu-1",))
+        assert checked.held["team-a"].memory == 39 * GIB

@@ -47,8 +47,7 @@ class Eligibility:
         why = guard.limit_anywhere(job)
         if why is None or why.reason is not Reason.SERVICES_LIMIT:
             return why
-        taken, lasting = guard.least_taken(job), self._kept_by(job)
-        may_replace = guard.limit_reached(job, taken, lasting=lasting) is None
+        may_replace = guard.limit_anywhere(job, lasting=self._kept_by(job)) is None
         return None if may_replace else why
 
     def _kept_by(self, job: Job) -> GPUAmounts:

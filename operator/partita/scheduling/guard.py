@@ -168,11 +168,6 @@ class Guard:
                 )
         return offered(left, gpus)
 
-    def allocated_memory(self, job: Job, gpus: Sequence[str]) -> int:
-        """Return the bytes that a job allocates in total, without those of its contexts."""
-        taken = _taken(job, [self.capacity[gpu].gpu for gpu in gpus])
-        return taken.memory - job.context_memory * len(gpus)
-
     def least_taken(self, job: Job) -> GPUAmounts:
         """Return the minimum that a job takes, on the smallest available GPUs."""
         taken = _taken(job, [self._smallest] * job.gpus if self._smallest is not None else [])
@@ -188,15 +183,17 @@ class Guard:
     ) -> WaitingReason | None:
         """Return the limit that a job would exceed on these GPUs; `lasting` as below."""
         there = [self.capacity[gpu].gpu for gpu in gpus]
-        return self.limit_reached(job, _taken(job, there), lasting=lasting)
+        return self._limit_reached(job, _taken(job, there), lasting=lasting)
 
-    def limit_anywhere(self, job: Job) -> WaitingReason | None:
-        """Return the limit that a job would exceed on every GPU; `limit_reached` says which."""
+    def limit_anywhere(
+        self, job: Job, *, lasting: GPUAmounts | None = None
+    ) -> WaitingReason | None:
+        """Return the limit that a job would exceed on every GPU; `lasting` as below."""
         if not job.lasting and job.namespace not in self._quotas:
             return None  # as for most jobs, of which each cycle asks
-        return self.limit_reached(job, self.least_taken(job))
+        return self._limit_reached(job, self.least_taken(job), lasting=lasting)
 
-    def limit_reached(
+    def _limit_reached(
         self, job: Job, taken: GPUAmounts, *, lasting: GPUAmounts | None = None
     ) -> WaitingReason | None:
         """Return the limit of its namespace or of all services that a job would exceed.
@@ -221,10 +218,6 @@ class Guard:
         quotas, total = self._quotas, self.total.memory
         if said := over_guarantees(job, needed.memory, self._lasting_of, quotas, total):
             return WaitingReason(Reason.SERVICES_LIMIT, said)
-        return self._services_limit(needed, has)
-
-    def _services_limit(self, needed: GPUAmounts, has: GPUAmounts) -> WaitingReason | None:
-        """Return why services that have so much may not have more; None if they may."""
         exceeded = has.plus(needed).exceeded(self.services_limit)
         # Without a GPU there is no share of services: then that is why it waits.
         if not self.gpus or not exceeded:
@@ -294,8 +287,8 @@ class Guard:
 
     def running_job(self, job: Job, gpu: str) -> RunningJob:
         """Return a job as a running job on a GPU, with its allocation there."""
-        memory = self.allocated_memory(job, (gpu,)) + job.context_memory
-        return replace(running_job(job), memory=memory)
+        taken = _taken(job, [self.capacity[gpu].gpu])
+        return replace(running_job(job), memory=taken.memory)
 
 
 def _taken(job: Job, gpus: Iterable[GPU]) -> GPUAmounts:

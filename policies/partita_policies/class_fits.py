@@ -12,13 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partita_policies.capacity import FreeCapacity
+from partita_policies.misfits import shape_of
 from partita_policies.types import GPU, Job
 
 __all__ = ["ClassFits"]
 
-_SHAPE: Callable[[Job], tuple[object, ...]] = attrgetter(
-    "alone", "gpus", "slots", "clients", "products", "nodes"
-)
 _HOST: Callable[[Job], tuple[int, int, int]] = attrgetter("cpu", "host_memory", "host_storage")
 _NOTHING = -(2**62)
 """Less than is free on any node, however much is allocated: 0 always fits."""
@@ -39,7 +37,7 @@ class ClassFits:
 
     def __init__(self, jobs: Sequence[Job], capacity: FreeCapacity) -> None:
         self._capacity = capacity
-        shapes = [*map(_SHAPE, jobs)]
+        shapes = [*map(shape_of, jobs)]
         samples = dict(zip(shapes, jobs, strict=True))
         numbers = {shape: number for number, shape in enumerate(samples)}
         self._shape = np.array([numbers[shape] for shape in shapes], np.intp)

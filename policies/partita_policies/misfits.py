@@ -5,10 +5,14 @@ from operator import attrgetter
 
 from partita_policies.types import Job
 
-__all__ = ["Misfits"]
+__all__ = ["Misfits", "shape_of", "size_of"]
 
 _Shape = tuple[bool, int, int, int, tuple[str, ...], frozenset[str]]
 _Size = tuple[int, int, int, int]
+shape_of: Callable[[Job], _Shape] = attrgetter(
+    "alone", "gpus", "slots", "clients", "products", "nodes"
+)
+size_of: Callable[[Job], _Size] = attrgetter("memory", "cpu", "host_memory", "host_storage")
 _REMEMBERED = 16
 """Maximum number of sizes stored per shape of job that fit no GPU."""
 
@@ -21,10 +25,10 @@ class Misfits:
 
     def include(self, job: Job) -> bool:
         """Return whether a job is of a known size or larger."""
-        known = self._known.get(_shape(job))
+        known = self._known.get(shape_of(job))
         if known is None:
             return False
-        memory, cpu, host_memory, host_storage = _size(job)
+        memory, cpu, host_memory, host_storage = size_of(job)
         for least in known:  # far faster than `any` with a generator, and called for every job
             if (
                 memory >= least[0]
@@ -37,19 +41,13 @@ class Misfits:
 
     def add(self, job: Job) -> None:
         """Store the size of a job, and remove larger ones."""
-        shape, least = _shape(job), _size(job)
+        shape, least = shape_of(job), size_of(job)
         smaller = [other for other in self._known.get(shape, ()) if _is_below(other, least)]
         self._known[shape] = [least, *smaller[: _REMEMBERED - 1]]
 
     def clear(self) -> None:
         """Forget all sizes: something was released."""
         self._known.clear()
-
-
-_shape: Callable[[Job], _Shape] = attrgetter(
-    "alone", "gpus", "slots", "clients", "products", "nodes"
-)
-_size: Callable[[Job], _Size] = attrgetter("memory", "cpu", "host_memory", "host_storage")
 
 
 def _is_below(one: _Size, other: _Size) -> bool:

@@ -21,13 +21,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
-from operator import attrgetter
 from time import perf_counter
 from types import MappingProxyType
 
 from partita_policies.capacity import FreeCapacity
 from partita_policies.lasting import SERVICES_PERCENT
 from partita_policies.memory_pressure import evicted_for
+from partita_policies.misfits import shape_of, size_of
 from partita_policies.simulator.lasting import place_lasting
 from partita_policies.simulator.requeue import after_eviction, after_out_of_memory, bypassed
 from partita_policies.simulator.results import (
@@ -43,11 +43,6 @@ from partita_policies.types import GPU, Job, Node, Objective, Placement, Policy,
 __all__ = ["Simulation", "simulate"]
 
 _EQUAL_SPEED: Mapping[str, float] = MappingProxyType({})
-_request = attrgetter(
-    *("memory", "alone", "gpus", "slots", "clients", "products", "nodes"),
-    *("cpu", "host_memory", "host_storage"),
-)
-"""All that decides on which empty GPUs a job fits."""
 
 
 class Simulation:
@@ -284,7 +279,7 @@ class Simulation:
         if job.memory_limit:
             limit = min(job.memory_limit, self._most(job)) if self._sharing is Sharing.MPS else 0
             job = replace(job, memory_limit=limit)
-        request = _request(job)
+        request = shape_of(job), size_of(job)
         fits = self._fits.get(request)
         if fits is None:
             fits = self._fits[request] = self._idle.first_fit(job) is not None

@@ -4,7 +4,7 @@ import pytest
 
 from partita_policies import GPU, Placement, Sharing, Step, create
 from partita_policies.interference import TYPICAL_CACHE
-from partita_research.simulator import Application, Simulation, simulate, task_of
+from partita_research.simulator import Application, Simulation, Task, simulate, task_of
 from simulator.scenes import GIB
 
 CARDS = [
@@ -16,7 +16,8 @@ CARDS = [
 def test_policies_see_what_was_measured_and_never_the_truth():
     truth = Application("app", 100, (Step(gpu=90, memory=4 * GIB),), cache=0.9)
     told = Application("app", 50, (Step(gpu=10, memory=GIB),)).profile()
-    task = task_of(truth, "job", measured=told, memory=5 * GIB)
+    job = task_of(Application("app", 50, told.steps), "job", memory=5 * GIB).job
+    task = Task(job, truth)
     simulation = Simulation([task], CARDS)
     snapshot = simulation.next_decision()
     assert snapshot.jobs == (task.job,)

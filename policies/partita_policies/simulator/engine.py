@@ -19,13 +19,11 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from math import inf
 from time import perf_counter
 from types import MappingProxyType
 
 from partita_policies.capacity import FreeCapacity
-from partita_policies.lasting import SERVICES_PERCENT
 from partita_policies.memory_pressure import evicted_for
 from partita_policies.misfits import shape_of, size_of
 from partita_policies.simulator.lasting import place_lasting
@@ -60,8 +58,6 @@ class Simulation:
         Speed of each GPU product, relative to the product to which durations refer; 1 by default.
     nodes
         CPU and memory of nodes; those of nodes that are not listed are not checked.
-    services_percent
-        Most memory that lasting jobs may have together, in percent of that of all GPUs.
     objective
         What the policy shall achieve.
     now
@@ -84,7 +80,6 @@ class Simulation:
         sharing: Sharing = Sharing.MPS,
         speeds: Mapping[str, float] = _EQUAL_SPEED,
         nodes: Sequence[Node] = (),
-        services_percent: int = SERVICES_PERCENT,
         objective: Objective = Objective.MAKESPAN,
         now: float = 0.0,
         counts_bypasses: bool = True,
@@ -100,7 +95,6 @@ class Simulation:
         self.lasting_since: dict[str, float] = {}
         """When each lasting job last started, by id."""
         self._sharing, self._counts_bypasses = sharing, counts_bypasses
-        self._place_lasting = partial(place_lasting, sharing=sharing, percent=services_percent)
         self._tasks = tasks
         empty = [replace(gpu, running=()) for gpu in gpus]
         devices = [Device(gpu, speed_of(gpu, speeds), row) for row, gpu in enumerate(empty)]
@@ -221,7 +215,9 @@ class Simulation:
         """Start the lasting jobs that can start."""
         if not self._waiting_lasting:
             return
-        placed = self._place_lasting(self._waiting_lasting, self._runs.views(), self._capacity)
+        placed = place_lasting(
+            self._waiting_lasting, self._runs.views(), self._capacity, self._sharing
+        )
         for job, gpu_id in placed:
             self._waiting_lasting.remove(job)
             self._runs.start(job, [self._devices[gpu_id]])

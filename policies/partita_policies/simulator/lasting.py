@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from partita_policies.amounts import amounts_of, capacity_of, held_by
 from partita_policies.capacity import FreeCapacity
-from partita_policies.lasting import best_gpu
+from partita_policies.lasting import SERVICES_PERCENT, best_gpu
 from partita_policies.simulator.tasks import Application
 from partita_policies.types import GPU, Job, Profile, Sharing, Step
 
@@ -15,9 +15,7 @@ def place_lasting(
     waiting: Iterable[Job],
     gpus: Sequence[GPU],
     capacity: FreeCapacity,
-    *,
     sharing: Sharing,
-    percent: int,
 ) -> list[tuple[Job, str]]:
     """Take GPUs for the lasting jobs that can start, within their limit.
 
@@ -27,10 +25,8 @@ def place_lasting(
         The GPUs with their running jobs.
     capacity
         The free capacity. It is updated.
-    percent
-        Most that lasting jobs may have together, in percent of each resource of all GPUs.
     """
-    limit, held = capacity_of(gpus).percent(percent), held_by(gpus, lasting=True)
+    limit, held = capacity_of(gpus).percent(SERVICES_PERCENT), held_by(gpus, lasting=True)
     placed = []
     for job in waiting:
         gpu_id = best_gpu(job, capacity, gpus, sharing)

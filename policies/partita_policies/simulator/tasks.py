@@ -114,7 +114,6 @@ def task_of(
     truth: Application,
     job_id: str,
     *,
-    measured: Profile | None = None,
     memory: int | None = None,
     memory_limit: int = 0,
     largest: int = 0,
@@ -131,8 +130,6 @@ def task_of(
         The true behaviour.
     job_id
         Id and name of the job.
-    measured
-        The profile that policies see; by default that of the truth.
     memory
         Bytes to allocate; by default the amount that the operator derives from the profile.
     memory_limit
@@ -144,7 +141,7 @@ def task_of(
     namespace, priority, lasting
         As in `Job`.
     """
-    profile = truth.profile() if measured is None else measured
+    profile = truth.profile()
     job = Job(
         id=job_id,
         name=job_id,

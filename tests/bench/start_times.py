@@ -8,15 +8,15 @@ when` would name, it counts those that come true in the same futures and in a se
 
 from dataclasses import replace
 from random import Random
+from statistics import fmean, median
 
 from bench import harness
+from bench.expected_starts import Evaluation
 from bench.policies.scenes import NOISE, Scene, World, rate, traces, world
-from partita_research.start_times import Evaluation, evaluate
-from partita_research.suggested_changes import SuggestedChanges, check_suggestions
 
 EXAMPLES = '  make bench-starts ARGS="--policy sjf --starts 10000"'
 FIRST_SEED = 700
-JOBS, GPUS, EVERY = 400, 2, 3
+JOBS, GPUS = 400, 2
 _TRACED = 7064
 """Tasks of openb for the GPUs of the scene."""
 SCENES = (
@@ -37,17 +37,16 @@ def main() -> None:
     print(HEAD, "| --- " + "| --: " * 12 + "|", sep="\n")
     wanted = given.starts
     for place, scene in enumerate(SCENES):
-        found, changes = Evaluation(), SuggestedChanges()
+        found = Evaluation()
         for number in range(_TRACED // JOBS if scene.family == "openb" else given.starts):
             drawn = _world(scene, number)
-            jobs = drawn.tasks, drawn.gpus, given.policy
-            evaluate(*jobs, nodes=drawn.nodes, every=EVERY, into=found)
-            check_suggestions(*jobs, nodes=drawn.nodes, into=changes)
-            starts = len(found.futures.starts)
+            found.predict_starts(drawn, given.policy)
+            found.try_changes(drawn, given.policy)
+            starts = len(found.futures.held)
             if starts and starts * (len(SCENES) - place) >= wanted:
                 break
         wanted -= starts
-        _print(scene, found, changes)
+        _print(scene, found)
 
 
 def _world(scene: Scene, number: int) -> World:
@@ -63,14 +62,17 @@ def _world(scene: Scene, number: int) -> World:
     return drawn._replace(tasks=tasks)
 
 
-def _print(scene: Scene, found: Evaluation, changes: SuggestedChanges) -> None:
+def _print(scene: Scene, found: Evaluation) -> None:
     one, other = found.futures, found.average
-    hold = f"{len(one.starts)} | {found.unsaid} | {one.coverage:.1%} ({other.coverage:.1%})"
-    width = f"{one.width:.0f} s | {one.width / other.width:.0%}"
-    error = f"{one.error:.0f} s | {one.error / other.error:.0%} | {found.seconds:.0f} s"
-    tried = " | ".join(f"{one / (changes.named or 1):.0%}" for one in changes.came_true)
-    row = f"{scene.name} | {hold} | {width} | {error} | {changes.named} | {tried}"
-    print(f"| {row} |", flush=True)
+    width, error = median(one.widths), median(one.errors)
+    cells = [
+        f"{len(one.held)} | {found.unsaid} | {fmean(one.held):.1%} ({fmean(other.held):.1%})",
+        f"{width:.0f} s | {width / median(other.widths):.0%}",
+        f"{error:.0f} s | {error / median(other.errors):.0%} | {found.seconds:.0f} s",
+        found.named,
+        *[f"{n / (found.named or 1):.0%}" for n in (found.in_futures, found.sooner, found.in_run)],
+    ]
+    print("", scene.name, *cells, sep=" | ", end=" |\n", flush=True)
 
 
 if __name__ == "__main__":

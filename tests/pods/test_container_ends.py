@@ -6,10 +6,9 @@ import pytest
 
 from partita.models.quantities import format_time
 from partita.pods.container_ends import ContainerFailure, last_failure
-from support.builders import at
+from support.builders import GIB, at
 
 OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
-GIB = 1 << 30
 
 
 def terminated(

@@ -10,10 +10,9 @@ from partita.scheduling.allocated_claim import allocated_why, growth_of, refused
 from partita.scheduling.reasons import Reason, WaitingReason
 from partita.store.workload_pod import WorkloadPod
 from partita_policies.types import Job
-from support.builders import a_server, at
+from support.builders import GIB, a_server, at
 from support.claims import a_claiming_pod, claim_entry
 
-GIB = 1 << 30
 OWNER = {"kind": "StatefulSet", "name": "notebook", "uid": "uid-notebook"}
 
 

@@ -10,9 +10,7 @@ from partita.pods.node_requirements import read_needs
 from partita.scheduling.node_fit import Host, Largest, NodeFit, fit
 from partita.scheduling.reasons import Reason, WaitingReason, stalled
 from partita.store.views import NodeInfo
-from support.builders import node_body
-
-GIB = 2**30
+from support.builders import GIB, node_body
 
 
 def host(name: str = "node-1", *, memory: int = 37, gpus: int = 2, **fields: Any) -> Host:

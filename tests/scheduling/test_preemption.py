@@ -14,9 +14,8 @@ from partita_policies import GPU, Job, RunningJob
 from partita_policies.amounts import GPUAmounts
 from partita_policies.capacity import FreeCapacity
 from partita_policies.lasting import only_lasting
-from support.strategies import gpus, jobs
+from support.strategies import GIB, gpus, jobs
 
-GIB = 2**30
 JOB = Job("high", "team-a/high", "team-a", memory=20 * GIB, priority=5)
 
 

@@ -14,9 +14,8 @@ from partita.scheduling.waiting_jobs import CONSIDERED, WaitingJobs
 from partita_policies import GPU, Job, Snapshot
 from partita_policies.amounts import DominantShare, GPUAmounts, capacity_of, share_of
 from scheduling.cycles import NOW, World, started
-from support.strategies import queues
+from support.strategies import GIB, queues
 
-GIB = 2**30
 GPUS = [GPU(name, "node", 40 * GIB, max_jobs=16) for name in ("one", "two")]
 PARTITION = capacity_of(GPUS)
 

@@ -11,9 +11,8 @@ from partita.scheduling.reasons import Reason, WaitingReason, gib, stalled
 from partita.scheduling.waiting_reasons import WaitingReasons
 from partita_policies import GPU, Job, Profile, RunningJob, Step
 from partita_policies.capacity import FreeCapacity
-from support.strategies import snapshots
+from support.strategies import GIB, snapshots
 
-GIB = 2**30
 ONE = GPU("shared-0", "node-1", memory=37 * GIB, max_jobs=4)
 SECOND = replace(ONE, id="shared-1")
 JOB = Job("job", "team-a/job", "team-a", memory=16 * GIB)

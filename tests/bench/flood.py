@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Any
 
 from apiserver.build import assets
-from bench.client import Client, RefusedError, client
+from bench.client import Client, Json, RefusedError, client
 from bench.harness import Figure, quantile, show, tell
 from bench.jobs import DRA
 from bench.nodes import Nodes
@@ -35,7 +35,6 @@ LARGE = 18 << 10
 """MiB: more than is left beside the job that holds 4 GiB."""
 SUBMITTERS = 4
 
-Json = dict[str, Any]
 _Waits = defaultdict[tuple[str, str], list[float]]
 
 

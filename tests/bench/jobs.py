@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from bench.client import Client
+from bench.client import Client, Json
 from bench.shape import CLASSES, RUN_SECONDS, JobClass, job, partition
 from bench.stage import Plane, install_operator, jobs_path, make_partitions
 from bench.subject import Subject
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DRA", "BatchJobs", "ClaimJobs", "SharedJobs", "make_claim_template"]
 
-Json = dict[str, Any]
 
 DRA = "/apis/resource.k8s.io/v1"
 

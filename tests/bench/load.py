@@ -6,14 +6,13 @@ import asyncio
 import time
 from typing import Any, NamedTuple
 
-from bench.client import Client
+from bench.client import Client, Json
 from bench.harness import quantile, tell
 from bench.shape import CLASSES, JobClass
 from bench.subject import Subject
 
 __all__ = ["Load", "Work", "burst", "paced"]
 
-Json = dict[str, Any]
 Key = tuple[str, str]
 
 SUBMITTERS = 16

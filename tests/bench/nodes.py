@@ -4,17 +4,15 @@ import asyncio
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 from typing_extensions import override
 
-from bench.client import Client
+from bench.client import Client, Json
 from bench.shape import GPU_MEMORY, RUN_SECONDS
 from partita.constants import COMPONENT_SERVER, GROUP, LABEL_COMPONENT, LABEL_SERVER, VERSION
 
 __all__ = ["BoundNodes", "Nodes", "ended", "run_seconds", "running"]
 
-Json = dict[str, Any]
 
 SERVERS = f"/apis/{GROUP}/{VERSION}/gpuservers"
 GPUS_ON_NODE = 8

@@ -13,12 +13,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from bench import harness
-from bench.client import Client, client
+from bench.client import Client, Json, client
 from bench.harness import Figure, quantile, resident
 from bench.shape import API, job
 from bench.stage import PARTITIONS_PATH, jobs_path, make_namespace, start
@@ -36,8 +35,6 @@ CLAIMS = f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims"
 GPUS = 2
 QUEUED, ALL = 100, 1000
 """Jobs that wait while the latency of others is measured, and while memory is."""
-
-Json = dict[str, Any]
 
 
 class Times:

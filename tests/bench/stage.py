@@ -11,13 +11,12 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from typing_extensions import override
 
 from apiserver.processes import ServerProcess
 from apiserver.rights import BASE, install_rights
-from bench.client import READY_SECONDS, Client, RefusedError
+from bench.client import READY_SECONDS, Client, Json, RefusedError
 from kube_scheduler.plane import SchedulingControlPlane
 from partita.constants import GROUP, VERSION
 from partita.models import crd
@@ -36,7 +35,6 @@ __all__ = [
     "start",
 ]
 
-Json = dict[str, Any]
 
 _GROUP = f"/apis/{GROUP}/{VERSION}"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -72,7 +72,7 @@ def _print(scene: Scene, found: Evaluation) -> None:
         found.named,
         *[f"{n / (found.named or 1):.0%}" for n in (found.in_futures, found.sooner, found.in_run)],
     ]
-    print("", scene.name, *cells, sep=" | ", end=" |\n", flush=True)
+    print(f"| {scene.name}", *cells, sep=" | ", end=" |\n", flush=True)
 
 
 if __name__ == "__main__":

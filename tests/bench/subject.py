@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from apiserver.build import assets
-from bench.client import Client
+from bench.client import Client, Json
 from bench.nodes import BoundNodes, Nodes
 from bench.stage import Plane, Throttles
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from bench.load import Work
 
 __all__ = ["Subject"]
-
-Json = dict[str, Any]
 
 
 class Subject:

@@ -28,14 +28,14 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import aiohttp
 from typing_extensions import override
 
 from apiserver.build import assets
 from apiserver.processes import free_port
-from bench.client import Client
+from bench.client import Client, Json
 from bench.nodes import path_of
 from bench.peers.demand import GPU_MEMORY, PODS, Share, memory_of, pod
 from bench.peers.sharer import Sharer, SharingNodes
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 __all__ = ["HamiPods", "share_of"]
 
-Json = dict[str, Any]
 
 SCHEDULER = "hami-scheduler"
 GPUS, MEMORY, CORES = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores"

@@ -41,7 +41,7 @@ import yaml
 from typing_extensions import override
 
 from apiserver.processes import free_port
-from bench.client import Client
+from bench.client import Client, Json
 from bench.peers.demand import GPU_MEMORY, NAMESPACE, PODS, Share, pod
 from bench.peers.kai_nodes import RESERVATIONS, KaiNodes
 from bench.peers.sharer import Sharer
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
 __all__ = ["KaiFractions", "kai_folder", "shares_of"]
 
-Json = dict[str, Any]
 
 PROGRAMS = ("scheduler", "binder", "podgrouper")
 CRDS = "crds"

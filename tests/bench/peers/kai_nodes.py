@@ -13,17 +13,15 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import count
-from typing import Any
 
 from typing_extensions import override
 
-from bench.client import Client, RefusedError
+from bench.client import Client, Json, RefusedError
 from bench.nodes import path_of, running
 from bench.peers.sharer import SharingNodes
 
 __all__ = ["RESERVATIONS", "KaiNodes"]
 
-Json = dict[str, Any]
 
 RESERVATIONS = "kai-resource-reservation"
 """Namespace of the reservation Pods."""

@@ -8,12 +8,12 @@ done once, before anything is measured.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from apiserver.build import assets
-from bench.client import Client
+from bench.client import Client, Json
 from bench.jobs import DRA
 from bench.peers.demand import GPU_MEMORY, PODS, Share
 from bench.peers.partita import claim_pod, claimed, make_templates
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["KubernetesClaims"]
 
-Json = dict[str, Any]
 
 DRIVER = "gpu.example.com"
 CLASS = "fractions"

@@ -14,13 +14,13 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from apiserver.binaries import KUEUE, MANIFESTS
 from apiserver.build import assets
-from bench.client import Client
+from bench.client import Client, Json
 from bench.jobs import BatchJobs
 from bench.shape import CAPACITY, CLASSES
 from bench.stage import Plane
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["KueueJobs"]
 
-Json = dict[str, Any]
 
 VERSION = GROUP.removeprefix("/apis/")
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from bench.client import Client
+from bench.client import Client, Json
 from bench.jobs import DRA, make_claim_template
 from bench.peers.demand import LASTS, NAMESPACE, PERCENTS, PODS, Share, memory_of, pod, resources
 from bench.peers.sharer import Sharer
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PartitaClaims", "PartitaJobs", "claim_pod", "claimed"]
 
-Json = dict[str, Any]
 
 PARTITION = "shared"
 SET_UP_SECONDS = 600

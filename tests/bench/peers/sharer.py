@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
 
 from typing_extensions import override
 
@@ -15,7 +14,6 @@ from bench.subject import Subject
 
 __all__ = ["GPUS_USED", "NOT_BOUND", "OVERFULL", "Sharer", "SharingNodes"]
 
-Json = dict[str, Any]
 
 NOT_BOUND, OVERFULL, GPUS_USED = "Pods not bound", "GPUs overfull", "GPUs used"
 WRITTEN_SECONDS = 120

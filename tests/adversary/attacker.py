@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from support.api import Answer, Api
 from support.claims import claim_request
-from support.history import GROUP_PATH
+from support.history import GROUP_PATH, Body
 from support.job import Job, container
 from support.workloads import CLAIMS
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LONG", "Attacker", "Body", "NotRefusedError", "env_pod", "pod_body", "workload"]
 
-Body = dict[str, Any]
 
 LONG = {"duration": "9999h"}
 """A program that does not end while all attacks are tried, a hundred times as fast as it says."""

@@ -20,14 +20,13 @@ from chaos.workloads import create_workloads
 from support.api import Api
 from support.clusters import ApiServer
 from support.crds import install_kinds, prepare_namespace
-from support.history import GROUP_PATH, PATHS, History
+from support.history import GROUP_PATH, PATHS, Body, History
 from support.job import container
 from support.operator_process import Forge
 from support.polling import TIMEOUT
 
 __all__ = ["ChaosCluster", "job_body", "running_cluster"]
 
-Body = dict[str, Any]
 
 TEAMS = ("red", "blue")
 NODES, GPUS_PER_NODE = 4, 2

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 from uuid import uuid4
 
 from chaos.calls import ANSWERS_WITHIN as LEADS_WITHIN
@@ -27,11 +26,10 @@ from support.faults import (
     unavailable,
     writes,
 )
-from support.history import GROUP_PATH
+from support.history import GROUP_PATH, Body
 
 __all__ = ["LEASES", "OWN", "Faults", "partition_spec"]
 
-Body = dict[str, Any]
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/partita-system/leases"
 OWN, OWN_NODE = "chaos.partita.dev/own", "sim-3"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.record import Record, Version
+from support.record import Body, Record, Version
 
 __all__ = ["Story"]
 
-Body = dict[str, Any]
 JOB = "uid-train"
 CREATED = "2026-01-01T00:00:00Z"
 

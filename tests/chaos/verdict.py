@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from chaos.plan import JobPlan
-from support.record import Record, Version
+from support.record import Body, Record, Version
 
 __all__ = ["LeaseView", "Written", "servers_left_over", "written_without_lease", "wrong_ends"]
 
-Body = dict[str, Any]
 
 HEARD_WITHIN = 1.0
 """Seconds by which what we see of a request may be later than when it was sent: everything goes

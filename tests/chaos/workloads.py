@@ -15,12 +15,11 @@ from chaos.plan import Action
 from partita.models.device_class import names_device_class
 from partita.pods.own_claims import is_own_claim
 from support.api import Api
-from support.history import History
+from support.history import Body, History
 from support.record import Record
 
 __all__ = ["WORKLOADS", "WorkloadFaults", "create_workloads", "delete_workloads", "wrong_workloads"]
 
-Body = dict[str, Any]
 
 APPS = "/apis/apps/v1/namespaces"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces"

@@ -12,7 +12,7 @@ from typing_extensions import override
 from partita.times import Times
 from partita_testcluster.nodes.node import PLENTY, NodeSpec
 from support.api import Answer
-from support.history import GROUP_PATH
+from support.history import GROUP_PATH, Body
 from support.polling import until
 from support.system import SPEED, System
 
@@ -26,7 +26,6 @@ __all__ = [
     "workload_pod",
 ]
 
-Body = dict[str, Any]
 
 PARTITION = "shared"
 DEVICE_CLASS = f"{PARTITION}.gpu.partita.dev"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
-from kube_scheduler.cluster import CLAIMS, SchedulingCluster
+from kube_scheduler.cluster import CLAIMS, Body, SchedulingCluster
 from partita_testcluster.nodes import NodeSpec
 from support.api import Api
 from support.crds import SERVER_NAMESPACE
@@ -15,8 +14,6 @@ from support.crds import SERVER_NAMESPACE
 CLASS = "gpu.nvidia.com"
 SELECTOR = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
 A100, H200 = "NVIDIA A100-SXM4-40GB", "NVIDIA H200"
-
-Body = dict[str, Any]
 
 
 def device(number: int, product: str, memory: int) -> Body:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kube_scheduler.cluster import FOREVER, SchedulingCluster, workload_pod
+from kube_scheduler.cluster import FOREVER, Body, SchedulingCluster, workload_pod
 from partita.constants import ALLOCATION_GATE
 from support.api import Api
-
-Body = dict[str, Any]
 
 NOISY = {"app": "noisy"}
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from nodes.simulated_cluster import SERVERS, Body, SimulatedCluster
 
-from nodes.simulated_cluster import SERVERS, SimulatedCluster
-
-Body = dict[str, Any]
 FEW_CPUS = {"cpu": "1", "memory": "1Ti", "ephemeral-storage": "1Ti"}
 
 

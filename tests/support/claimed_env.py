@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from partita.agent.allocations import LedgerEntry
 from partita.agent.dra.allocation import claim_slices
 from partita.agent.dra.device import ClaimGPU, claim_device
@@ -11,11 +9,9 @@ from partita.agent.mps.report import MPSReport
 from partita.models import GPUServer, SharingMode
 from partita.models.slice_parameters import SliceParameters
 from partita.pods.own_claims import own_claim
-from support.record import Record
+from support.record import Body, Record
 
 __all__ = ["claimed_env", "parameters_of"]
-
-Body = dict[str, Any]
 
 
 def parameters_of(record: Record, pod: Body) -> list[tuple[Body, SliceParameters]]:

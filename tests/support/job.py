@@ -10,14 +10,12 @@ from partita.models.quantities import format_time
 from partita.store.work_queue import utc_now
 from support.api import Answer
 from support.claimed_env import claimed_env
-from support.history import GROUP_PATH
+from support.history import GROUP_PATH, Body
 
 if TYPE_CHECKING:
     from support.system import System
 
 __all__ = ["Job", "container"]
-
-Body = dict[str, Any]
 
 
 def container(name: str = "main", **more: Any) -> Body:

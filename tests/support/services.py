@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from partita.constants import ALLOCATION_GATE
 from support.claims import claim_request
-from support.system import System
+from support.system import Body, System
 from support.workloads import Workload, delete
 
 __all__ = ["Service", "deploy", "pod_template"]
 
-Body = dict[str, Any]
 APPS = "/apis/apps/v1"
 RESOURCES = "/apis/resource.k8s.io/v1"
 

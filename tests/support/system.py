@@ -24,14 +24,13 @@ from partita_testcluster.nodes import NodeSpec
 from support.api import Answer, Api, condition
 from support.clusters import ApiServer
 from support.crds import OPERATOR_NAMESPACE, SERVER_NAMESPACE, prepare_namespace
-from support.history import GROUP_PATH, History
+from support.history import GROUP_PATH, Body, History
 from support.job import Job, container
 from support.polling import TIMEOUT, until
 from support.simulated_nodes import simulated_nodes
 
 __all__ = ["GIB", "LEASE", "SPEED", "System"]
 
-Body = dict[str, Any]
 
 GIB = 1 << 30
 SPEED = 100.0

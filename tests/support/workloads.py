@@ -12,11 +12,10 @@ from typing import Any
 from partita.constants import ALLOCATION_GATE
 from support.claims import claim_request
 from support.polling import TIMEOUT
-from support.system import System
+from support.system import Body, System
 
 __all__ = ["Workload", "delete", "submit"]
 
-Body = dict[str, Any]
 CLAIMS = "/apis/resource.k8s.io/v1"
 
 

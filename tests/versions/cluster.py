@@ -16,13 +16,12 @@ from typing import Any
 from manifests.rendering import SINGLE_NODE
 from partita.models.quantities import format_time
 from support.api import Answer, Api
-from support.history import GROUP_PATH
+from support.history import GROUP_PATH, Body
 from support.kubectl import Kubectl
 from support.polling import until
 
 __all__ = ["Cluster", "unscheduled"]
 
-Body = dict[str, Any]
 
 PARTITION = "shared"
 CLASS = f"{PARTITION}.gpu.partita.dev"

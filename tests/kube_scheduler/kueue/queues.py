@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from kube_scheduler.cluster import DEVICE_CLASS
+from kube_scheduler.cluster import DEVICE_CLASS, Body
 from support.api import Api
 
 __all__ = ["GROUP", "PREEMPTS", "QUEUE_LABEL", "SETTINGS", "Queues", "group_of"]
 
-Body = dict[str, Any]
 
 VERSION = "kueue.x-k8s.io/v1beta2"
 GROUP = f"/apis/{VERSION}"

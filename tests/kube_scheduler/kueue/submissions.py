@@ -12,12 +12,11 @@ from typing import Any, TypeVar
 
 from kube_scheduler.cluster import FOREVER, PARTITION, SchedulingCluster, job_ended, workload_pod
 from kube_scheduler.kueue.queues import GROUP, QUEUE_LABEL, group_of
-from support.history import GROUP_PATH
+from support.history import GROUP_PATH, Body
 from support.system import SPEED
 
 __all__ = ["KINDS", "PRIORITIES", "SIZES", "Submission", "Submissions", "Team", "draw"]
 
-Body = dict[str, Any]
 T = TypeVar("T")
 
 KINDS = ("job", "job", "deployment", "group", "pod", "shared")

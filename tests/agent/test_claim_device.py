@@ -101,9 +101,8 @@ def test_the_pod_of_a_job_gets_the_variables_that_the_operator_expects(case: Pat
     job, allocation = read_job(case), read_allocation(case)
     body = build_job_pod(job, allocation).manifest
     body["metadata"]["uid"] = "pod-uid"
-    server = allocation.servers[0]
     gpu = ClaimGPU(
-        server=server,
+        server="gpus-0",
         uuid=allocation.uuids[0],
         memory=allocation.total_memory,
         mode=allocation.mode,
@@ -118,14 +117,14 @@ def test_the_pod_of_a_job_gets_the_variables_that_the_operator_expects(case: Pat
     )  # fmt: skip
     slices = [
         SliceParameters(
-            gpu_server=server,
+            gpu_server=f"gpus-{n}",
             gpu=uuid,
             memory=allocation.memory,
             framework=job.spec.framework,
             oversubscription=allocation.oversubscription,
             yields=allocation.yields,
         )
-        for server, uuid in zip(allocation.servers, allocation.uuids, strict=True)
+        for n, uuid in enumerate(allocation.uuids)
     ]
     claim = claim_of(*slices, name=entry.name)
     device = claim_device(gpu, claim, entry, body, slot=None)

@@ -31,10 +31,7 @@ from support.fake_kube import DOWN, FakeKube, Notes
 from support.polling import TIMEOUT
 
 WANTED = JobAllocation(
-    attempt=1,
-    servers=("shared-0",),
     uuids=("GPU-8a56a4bc-e184-4c1f-9b4e-5cb3a0d4c5f1",),
-    node="node-1",
     memory=8 * GIB,
     total_memory=40 * GIB,
     mode=SharingMode.MPS,
@@ -97,9 +94,8 @@ class TestCreation:
 
     async def test_several_gpus_are_devices_of_one_claim(self):
         world = World(gpus=2)
-        servers, uuids = ("shared-0", "shared-1"), (WANTED.uuids[0], OTHER_GPU)
-        mode = SharingMode.EXCLUSIVE
-        await world.created(replace(WANTED, servers=servers, uuids=uuids, mode=mode))
+        uuids = (WANTED.uuids[0], OTHER_GPU)
+        await world.created(replace(WANTED, uuids=uuids, mode=SharingMode.EXCLUSIVE))
         (request,) = world.kube.objects[CLAIM]["spec"]["devices"]["requests"]
         assert request["exactly"]["count"] == 2
 
@@ -169,7 +165,7 @@ class TestCreation:
     async def test_a_pod_for_another_gpu_of_its_kind_is_used(self):
         world = World()
         first = await world.created()
-        elsewhere = replace(WANTED, servers=("shared-1",), uuids=(OTHER_GPU,))
+        elsewhere = replace(WANTED, uuids=(OTHER_GPU,))
         assert await world.created(elsewhere) == first
 
     async def test_a_pod_that_ended_before_it_got_a_gpu_is_replaced(self):

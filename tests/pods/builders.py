@@ -18,10 +18,7 @@ GI = 1 << 30
 
 def an_allocation(**changes: Any) -> JobAllocation:
     values: dict[str, Any] = {
-        "attempt": 1,
-        "servers": ("a100-0",),
         "uuids": (UUID,),
-        "node": "node-1",
         "memory": 8 * GI,
         "total_memory": 40 * GI,
         "mode": SharingMode.MPS,
@@ -55,9 +52,7 @@ def read_allocation(case: Path) -> JobAllocation:
     raw = yaml.safe_load((case / "allocation.yaml").read_text())
     return JobAllocation(
         attempt=raw["attempt"],
-        servers=tuple(raw["servers"]),
         uuids=tuple(raw["uuids"]),
-        node=raw["node"],
         memory=parse_memory(raw["memory"]),
         total_memory=parse_memory(raw["totalMemory"]),
         memory_limit=parse_memory(raw["memoryLimit"]) if "memoryLimit" in raw else None,
@@ -82,7 +77,6 @@ def claimed_variables(job: SharedGPUJob, allocation: JobAllocation) -> dict[str,
         allocation,
         processes=job.spec.processes,
         containers=gpu_containers(job.spec.template.unpack()),
-        yields=allocation.yields,
     )
     return shared_variables(ours, containers_of(build_job_pod(job, allocation).manifest))
 

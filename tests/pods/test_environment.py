@@ -50,12 +50,11 @@ def test_any_allocator_options_end_in_our_fraction_once(options):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"uuids": (), "servers": ()},
-        {"servers": ("a", "b")},
+        {"uuids": ()},
         {"attempt": 0},
         {"thread_percent": 0},
         {"memory": 1000},
-        {"servers": ("a", "b"), "uuids": ("GPU-1", "GPU-2")},
+        {"uuids": ("GPU-1", "GPU-2")},
     ],
 )
 def test_a_grant_that_cannot_be_carried_out_is_refused(changes):

@@ -34,7 +34,7 @@ def test_it_gets_its_gpu_and_its_limits_as_the_pod_of_a_job_does(injection):
     job = build_job_pod(a_job(), allocation).manifest
     (ours,), (theirs,) = containers_of(probe), containers_of(job)
     assert ours["resources"] == theirs["resources"]
-    variables = probe_variables("a100-0", UUID, 40 << 30)
+    variables = probe_variables(UUID, 40 << 30)
     limits = {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_GPU_MEMORY_REQUEST", "NVIDIA_GPU_MEMORY_LIMIT"}
     assert variables.keys() == limits
     assert variables.items() <= claimed_variables(a_job(), allocation).items()

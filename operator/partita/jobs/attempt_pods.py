@@ -222,7 +222,7 @@ def _claim(job: SharedGPUJob, wanted: JobAllocation, threads: int) -> Json:
         job.spec.partition,
         memory=wanted.memory,
         threads=threads,
-        count=len(wanted.servers),
+        count=len(wanted.uuids),
         labels=job_labels(job, wanted.attempt),
         owner=job.owner_reference(),
     )

@@ -37,9 +37,7 @@ def job_allocation(
     by_driver = all(map(limited_by_driver, servers))
     return JobAllocation(
         attempt=attempt,
-        servers=tuple(s.metadata.name for s in servers),
         uuids=tuple(s.status.uuid for s in servers),
-        node=servers[0].status.node,
         memory=min(memory for memory, _ in shares),
         memory_limit=shares[0][1] if by_driver else None,
         driver_limits=by_driver,

@@ -26,25 +26,20 @@ class JobAllocation:
     Raises
     ------
     ValueError
-        If the allocation is not valid: no GPU, unequal numbers of servers and GPUs, an attempt or
-        thread percentage below 1, an amount of memory below 1 MiB, or several GPUs in a mode other
-        than Exclusive.
+        If the allocation is not valid: no GPU, an attempt or thread percentage below 1, an amount
+        of memory below 1 MiB, or several GPUs in a mode other than Exclusive.
     """
 
-    attempt: int
-    """Number of the attempt, counted from 1."""
-    servers: tuple[str, ...]
-    """GPUServers of the allocated GPUs, in name order."""
     uuids: tuple[str, ...]
-    """UUIDs of their GPUs as reported by NVML, in the same order."""
-    node: str
-    """Node of the GPUs, for messages: the allocations of the claims determine the node."""
+    """UUIDs of its GPUs as reported by NVML, in the name order of their GPUServers."""
     memory: int
     """GPU memory allocated on each GPU for the whole job (bytes)."""
     total_memory: int
     """Total memory of each GPU, of the smallest if they differ (bytes)."""
     mode: SharingMode
     """How the GPU is shared."""
+    attempt: int = 1
+    """Number of the attempt, counted from 1."""
     thread_percent: int = 100
     """Percentage of the GPU's threads that each process may use."""
     memory_limit: int | None = None
@@ -64,8 +59,8 @@ class JobAllocation:
     """Whether its kernels yield to those of co-located jobs, because its priority is below zero."""
 
     def __post_init__(self) -> None:
-        if not self.uuids or len(self.uuids) != len(self.servers):
-            raise ValueError("an allocation has one GPU for each server, and at least one")
+        if not self.uuids:
+            raise ValueError("an allocation has at least one GPU")
         if min(self.attempt, self.thread_percent) < 1 or min(self.memory, self.total_memory) < MEBI:
             raise ValueError("attempt and threads are above zero, memory is above 1 MiB")
         if len(self.uuids) > 1 and self.mode is not SharingMode.EXCLUSIVE:

@@ -76,7 +76,6 @@ def environment(
     *,
     processes: int = 1,
     containers: int = 1,
-    yields: bool = False,
 ) -> ContainerEnvironment:
     """Return the environment of one attempt.
 
@@ -91,8 +90,6 @@ def environment(
         divided by this number. The limits of the driver are not.
     containers
         Maximum number of its containers that run at the same time.
-    yields
-        Whether the job's kernels yield to those of co-located jobs (MPS only).
 
     Notes
     -----
@@ -102,7 +99,7 @@ def environment(
     if allocation.whole_gpu:
         return ContainerEnvironment(variables)
     if allocation.mode is SharingMode.MPS:
-        variables |= _mps(allocation, processes=processes, containers=containers, yields=yields)
+        variables |= _mps(allocation, processes, containers)
     if allocation.driver_limits:
         variables |= _driver(allocation, processes, containers)
     fraction = allocation.process_fraction(processes, containers)
@@ -157,9 +154,7 @@ def _driver(allocation: JobAllocation, processes: int, containers: int) -> dict[
     }
 
 
-def _mps(
-    allocation: JobAllocation, *, processes: int, containers: int, yields: bool
-) -> dict[str, str]:
+def _mps(allocation: JobAllocation, processes: int, containers: int) -> dict[str, str]:
     (uuid,) = allocation.uuids
     # If the driver limits a container, its processes share the container's memory, and MPS limits
     # each of them only to all of it.
@@ -176,7 +171,7 @@ def _mps(
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(allocation.thread_percent),
         CONNECTIONS: str(MAX_CONNECTIONS),
     }
-    if yields:
+    if allocation.yields:
         # MPS, "CUDA_MPS_CLIENT_PRIORITY": 0 is normal, 1 below normal.
         variables["CUDA_MPS_CLIENT_PRIORITY"] = "1"
     return variables

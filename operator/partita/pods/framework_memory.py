@@ -195,10 +195,7 @@ def settings_on(
         return ()
     by_driver = status.enforcement == "Driver"
     allocation = JobAllocation(
-        attempt=1,
-        servers=(server.metadata.name,),
         uuids=(status.uuid,),
-        node=status.node,
         memory=memory,
         memory_limit=limit if by_driver else None,
         total_memory=status.memory,

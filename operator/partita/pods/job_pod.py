@@ -104,7 +104,6 @@ def build_job_pod(job: SharedGPUJob, allocation: JobAllocation) -> JobPod:
         allocation,
         processes=spec.processes,
         containers=containers,
-        yields=allocation.yields,
     )
     name = pod_name(job.metadata.name, allocation.attempt)
     build = PodSpecBuilder(allocation, ours, own_claim_name(name))

@@ -77,7 +77,7 @@ def probe_entry(server: GPUServer, namespace: str, now: datetime) -> Allocation:
     )
 
 
-def probe_variables(server: str, uuid: str, memory: int) -> dict[str, str]:
+def probe_variables(uuid: str, memory: int) -> dict[str, str]:
     """Return the variables of the container of a probe Pod.
 
     Parameters
@@ -86,10 +86,7 @@ def probe_variables(server: str, uuid: str, memory: int) -> dict[str, str]:
         The GPU, and its memory in bytes.
     """
     allocation = JobAllocation(
-        attempt=1,
-        servers=(server,),
         uuids=(uuid,),
-        node="",
         memory=MEBI,
         total_memory=memory,
         mode=SharingMode.TIME_SLICING,  # its program is no client of MPS
@@ -136,10 +133,7 @@ def build_probe_pod(
     """
     name, status = probe_name(server.metadata.name), server.status
     allocation = JobAllocation(
-        attempt=1,
-        servers=(server.metadata.name,),
         uuids=(status.uuid,),
-        node=status.node,
         memory=MEBI,
         total_memory=status.memory,
         mode=server.spec.mode,

@@ -84,7 +84,7 @@ def probe_device(gpu: ClaimGPU, claim: Body, pod: Body) -> ClaimDevice:
         claim=uid,
         server=gpu.server,
         key=(uid, pod_uid),
-        variables=probe_variables(gpu.server, gpu.uuid, gpu.memory),
+        variables=probe_variables(gpu.uuid, gpu.memory),
     )
 
 
@@ -131,10 +131,7 @@ def claim_device(
     initial, main = containers_of_claim(pod, claim["metadata"]["name"])
     partitions = mps.sm_partitions if mps is not None else ()
     allocation = JobAllocation(
-        attempt=1,
-        servers=(gpu.server,),
         uuids=(gpu.uuid,),
-        node=pod["spec"].get("nodeName") or "",
         memory=entry.memory,
         memory_limit=entry.ceiling if gpu.driver_limits else None,
         total_memory=gpu.memory,
@@ -143,13 +140,13 @@ def claim_device(
         thread_percent=100 if partitions else entry.thread_percent,
         driver_limits=gpu.driver_limits,
         oversubscription=ours.oversubscription,
+        yields=ours.yields or (pod["spec"].get("priority") or 0) < 0,
     )
     env = environment(
         ours.framework,
         allocation,
         processes=entry.clients,
         containers=max(1, concurrent_containers(initial, main)),
-        yields=ours.yields or (pod["spec"].get("priority") or 0) < 0,
     )
     variables = shared_variables(env, [*initial, *main])
     variables[VISIBLE] = ",".join(one.gpu for one in slices)

@@ -122,7 +122,7 @@ class LimitProbe:
             )
         # The GPUServer may not say yet which GPU this is.
         uuid, memory = self._identity.uuid, self._identity.memory
-        expected = limits_of(probe_variables(server.metadata.name, uuid, memory))
+        expected = limits_of(probe_variables(uuid, memory))
         container = started_containers(pod).get(PROBE_CONTAINER)
         cgroup = self._tree.container(pod["metadata"]["uid"], container) if container else None
         if cgroup is None or expected is None:

@@ -209,13 +209,13 @@ class Record:
                 if not server.status.allocations:
                     continue
                 wishes = partitions[server.spec.partition]
-                for problem in overcommitted(
+                if overcommitted(
                     server.status.allocations,
                     memory=max(wish.spec.allocatable(memory) for wish in wishes),
                     max_jobs=server.spec.max_jobs,
                     max_clients=48,
                 ):
-                    yield f"{server.metadata.name} at version {version.number}: {problem}"
+                    yield f"{server.metadata.name} is overcommitted at version {version.number}"
 
     def _started_twice(self) -> Iterator[str]:
         lives: dict[str, list[tuple[int, int, str]]] = {}

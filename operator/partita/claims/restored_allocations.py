@@ -13,6 +13,7 @@ memory, and nothing new starts above the limit.
 """
 
 from datetime import datetime
+from functools import partial
 
 from partita.claims.ledger_writes import fits, write_ledger
 from partita.claims.new_allocations import grown_entry
@@ -85,12 +86,7 @@ async def restore_entries(
             return f"GPUServer {name} has no room for it any more"
         changes[name] = change, partition
     for name, (change, partition) in changes.items():
-
-        def has_room(
-            server: GPUServer, change: ServerChange, partition: GPUPartition = partition
-        ) -> bool:
-            return fits(server, change, partition)
-
+        has_room = partial(fits, partition=partition)
         if not await write_ledger(kube, state, name, change, has_room):
             raise ConflictError(f"restore {claim.key}", 409, "the ledger was written meanwhile")
     return ""

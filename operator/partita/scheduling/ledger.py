@@ -126,8 +126,8 @@ def overcommitted(
     max_jobs: int,
     max_clients: int,
     context_memory: int = 0,
-) -> list[str]:
-    """Return a message for each limit that a GPU's allocations exceed.
+) -> bool:
+    """Return whether a GPU's allocations exceed a limit, or one that is to be alone is not.
 
     Parameters
     ----------
@@ -139,16 +139,12 @@ def overcommitted(
         Bytes that each MPS client takes in addition to the memory of its job.
     """
     jobs = allocations.values()
-    problems = []
-    if (allocated := sum(a.memory + a.clients * context_memory for a in jobs)) > memory:
-        problems.append(f"{allocated} bytes are allocated of {memory}")
-    if (slots := sum(a.slots for a in jobs)) > max_jobs:
-        problems.append(f"{slots} places are allocated of {max_jobs}")
-    if (clients := sum(a.clients for a in jobs)) > max_clients:
-        problems.append(f"{clients} MPS clients are allocated of {max_clients}")
-    if len(allocations) > 1 and any(a.alone for a in jobs):
-        problems.append("a job that is to be alone is not")
-    return problems
+    return (
+        sum(a.memory + a.clients * context_memory for a in jobs) > memory
+        or sum(a.slots for a in jobs) > max_jobs
+        or sum(a.clients for a in jobs) > max_clients
+        or (len(allocations) > 1 and any(a.alone for a in jobs))
+    )
 
 
 class Held(NamedTuple):

@@ -308,7 +308,7 @@ class CycleSteps:
             job,
             outlook.gpus,
             endable=self._endable.when_held(outlook.held, guard.total, kept),
-            left=outlook.left,
+            hosts=outlook.hosts,
             spared=spared,
             services_room=guard.services_limit.minus(outlook.lasting),
         )

@@ -8,15 +8,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from math import inf
-from types import MappingProxyType
 
 from partita.models import Allocation, Outcome, SharedGPUJob
-from partita.pods.requests import Requests
 from partita.scheduling.endable import NOTHING, Endable
 from partita.scheduling.guard import Guard
 from partita.store.state import State
 from partita_policies.amounts import GPUAmounts, amounts_of, held_by
 from partita_policies.capacity import FreeCapacity
+from partita_policies.hosts import Hosts
 from partita_policies.types import GPU, Job, Node, RunningJob
 
 __all__ = [
@@ -62,11 +61,11 @@ class PreemptionOutlook:
         self, gpus: Iterable[GPU], leaving: Collection[str], nodes: Iterable[Node] = ()
     ) -> None:
         self._gpus = {gpu.id: without_jobs(gpu, leaving) for gpu in gpus}
-        self.left = {node.id: Requests(node.cpu, node.memory, node.storage) for node in nodes}
+        self.hosts = Hosts(nodes)
         """Future free resources of each node."""
         on_nodes = {(g.node, b.job): b for g in self._gpus.values() for b in g.running}
         for (node, _), running_job in on_nodes.items():
-            self._add(node, running_job, -1)
+            self.hosts.take(node, running_job)
         self._taken: dict[str, tuple[str, ...]] = {}
 
     def __contains__(self, job_id: object) -> bool:
@@ -97,14 +96,13 @@ class PreemptionOutlook:
         there = [self._gpus[gpu] for gpu in gpus if gpu in self._gpus]
         capacity = FreeCapacity(there)
         return len(there) == len(gpus) and all(
-            capacity.why_not(job, gpu.id) is None and _suffices(job, self.left.get(gpu.node), ())
-            for gpu in there
+            capacity.why_not(job, gpu.id) is None and self.hosts.has(gpu.node, job) for gpu in there
         )
 
     def take(self, job: Job, gpus: tuple[str, ...], guard: Guard) -> None:
         """Add a job to these GPUs."""
         self._taken[job.id] = gpus
-        self._add(self._gpus[gpus[0]].node, job, -1)
+        self.hosts.take(self._gpus[gpus[0]].node, job)
         for name in gpus:
             gpu = self._gpus[name]
             running = (*gpu.running, guard.running_job(job, name))
@@ -120,26 +118,7 @@ class PreemptionOutlook:
                     dropped[gpu.node] = running_job
             self._gpus[name] = without_jobs(gpu, (job_id,))
         for node, running_job in dropped.items():
-            self._add(node, running_job, 1)
-
-    def _add(self, node: str, holder: RunningJob | Job, sign: int) -> None:
-        left = self.left.get(node)
-        if left is not None:
-            asked = _asked(holder)
-            added = (have + sign * each for have, each in zip(left, asked, strict=True))
-            self.left[node] = Requests(*added)
-
-
-def _asked(holder: RunningJob | Job) -> Requests:
-    return Requests(holder.cpu, holder.host_memory, holder.host_storage)
-
-
-def _suffices(job: Job, left: Requests | None, without: Sequence[RunningJob]) -> bool:
-    """Return whether a node has enough for a job once the jobs `without` have ended."""
-    if left is None:
-        return True
-    amounts = zip(_asked(job), left, *map(_asked, without), strict=True)
-    return all(not asked or asked <= sum(have) for asked, *have in amounts)
+            self.hosts.give_back(node, running_job)
 
 
 class EarlierHolds:
@@ -176,7 +155,7 @@ class EarlierHolds:
         nobody = Endable(lower_priority=False)
         nodes = {gpu.node for gpu in outlook.gpus if gpu.id in left}
         near = [gpu for gpu in outlook.gpus if gpu.node in nodes]
-        found = victims_for(job, near, endable=nobody, left=outlook.left)
+        found = victims_for(job, near, endable=nobody, hosts=outlook.hosts)
         return found[0] if found is not None and left & set(found[0]) else ()
 
 
@@ -249,7 +228,7 @@ def without_jobs(gpu: GPU, jobs: Collection[str]) -> GPU:
     return replace(gpu, running=tuple(b for b in gpu.running if b.job not in jobs))
 
 
-_LOWER_PRIORITY = Endable()
+_LOWER_PRIORITY, _UNKNOWN_HOSTS = Endable(), Hosts(())
 
 
 def victims_for(
@@ -257,7 +236,7 @@ def victims_for(
     gpus: Sequence[GPU],
     *,
     endable: Endable = _LOWER_PRIORITY,
-    left: Mapping[str, Requests] = MappingProxyType({}),
+    hosts: Hosts = _UNKNOWN_HOSTS,
     spared: Collection[str] = (),
     services_room: GPUAmounts | None = None,
 ) -> tuple[tuple[str, ...], tuple[RunningJob, ...]] | None:
@@ -273,8 +252,8 @@ def victims_for(
         The GPUs on which jobs can be placed, with their current allocations.
     endable
         Which jobs may be ended.
-    left
-        Free resources of their nodes. A node that is not listed is not checked.
+    hosts
+        Free resources of their nodes.
     spared
         GPUs that are held for other jobs.
     services_room
@@ -288,7 +267,7 @@ def victims_for(
     """
     nodes: dict[str, list[_Option]] = {}
     for gpu in gpus:
-        needs = _Needs(job, gpu, left.get(gpu.node), services_room)
+        needs = _Needs(job, gpu, hosts.left(gpu.node), services_room)
         victims = None if gpu.id in spared else _victims_on(needs, endable)
         if victims is not None:
             highest = max(map(endable.cost, victims), default=NOTHING)
@@ -329,7 +308,7 @@ class _Needs:
 
     job: Job
     gpu: GPU
-    host: Requests | None
+    left: tuple[int, ...] | None
     """Free resources of the node; None if they are not checked."""
     services_room: GPUAmounts | None
 
@@ -343,9 +322,16 @@ class _Needs:
         """
         return (
             capacity.why_not(self.job, self.gpu.id) is None
-            and _suffices(self.job, self.host, without)
+            and self._has_host(without)
             and self._has_share(without)
         )
+
+    def _has_host(self, without: Sequence[RunningJob]) -> bool:
+        """Return whether the node has enough once the jobs `without` have ended."""
+        if self.left is None:
+            return True
+        amounts = zip(_asked(self.job), self.left, *map(_asked, without), strict=True)
+        return all(not asked or asked <= sum(have) for asked, *have in amounts)
 
     def _has_share(self, without: Sequence[RunningJob]) -> bool:
         """Return whether services may have so much once the jobs `without` have ended."""
@@ -354,6 +340,10 @@ class _Needs:
         needed = amounts_of(self.job, self.gpu).times(self.job.gpus)
         ended = held_by([replace(self.gpu, running=tuple(without))], lasting=True)
         return not needed.exceeded(self.services_room.plus(ended.times(self.job.gpus)))
+
+
+def _asked(holder: RunningJob | Job) -> tuple[int, int, int]:
+    return holder.cpu, holder.host_memory, holder.host_storage
 
 
 def _victims_on(needs: _Needs, endable: Endable) -> tuple[RunningJob, ...] | None:

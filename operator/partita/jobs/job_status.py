@@ -9,14 +9,12 @@ from partita.jobs.lifecycle import Plan
 from partita.models import (
     Assignment,
     Attempt,
-    Condition,
     EstimatedStart,
     Phase,
     SharedGPUJob,
     SharedGPUJobStatus,
-    set_condition,
 )
-from partita.models.conditions import READABLE
+from partita.models.conditions import ConditionChanges
 from partita.scheduling.reasons import WaitingReason, stalled
 from partita.times import Times
 
@@ -73,17 +71,15 @@ def job_status(
     elif plan.phase.finished:
         # A short job may finish before it was observed as running.
         assignment = job.status.assignment or place
-    if readable:
-        kept = tuple(c for c in job.status.conditions if c.type != READABLE)
-        if len(kept) < len(job.status.conditions):
-            job = job.model_copy(
-                update={"status": job.status.model_copy(update={"conditions": kept})}
-            )
     peaks = [a.peak_memory for a in plan.attempts if a.peak_memory]
     message = message[:_MAX_MESSAGE]
     effective = job.status.effective_priority
     if priority_cap is not None and not plan.phase.finished:
         effective = priority_cap if priority_cap < job.spec.priority else None
+    changes = ConditionChanges(
+        job.status.conditions, job.metadata.generation, now, readable=readable
+    )
+    _put_conditions(changes, job, plan.phase, reason, message, cap=effective)
     return SharedGPUJobStatus(
         observed_generation=job.metadata.generation,
         phase=plan.phase,
@@ -91,7 +87,7 @@ def job_status(
         message=message,
         queue_position=position if waiting else None,
         estimated_start=expected if waiting else None,
-        conditions=_conditions(job, plan.phase, reason, message, now, cap=effective),
+        conditions=changes.conditions,
         assignment=assignment,
         attempts=tuple(_cut(a) for a in plan.attempts),
         start_time=plan.start_time,
@@ -111,51 +107,42 @@ def _cut(attempt: Attempt) -> Attempt:
     return attempt.model_copy(update={"message": attempt.message[-_MAX_MESSAGE:]})
 
 
-def _conditions(
-    job: SharedGPUJob, phase: Phase, reason: str, message: str, now: datetime, *, cap: int | None
-) -> tuple[Condition, ...]:
-    conditions = job.status.conditions
-    present = {c.type for c in conditions}
-    generation = job.metadata.generation
-
-    def put(kind: str, *, holds: bool, why: str, said: str = "") -> None:
-        nonlocal conditions
-        new = Condition(
-            type=kind,
-            status="True" if holds else "False",
-            reason=why,
-            message=said,
-            observed_generation=generation,
-        )
-        conditions = set_condition(conditions, new, now)
-
+def _put_conditions(
+    changes: ConditionChanges,
+    job: SharedGPUJob,
+    phase: Phase,
+    reason: str,
+    message: str,
+    *,
+    cap: int | None,
+) -> None:
+    present, put = {c.type for c in changes.conditions}, changes.put
     placed = phase in {Phase.ASSIGNED, Phase.RUNNING}
     if phase.finished:
         kind = "Complete" if phase is Phase.SUCCEEDED else "Failed"
-        put(kind, holds=True, why=reason or phase.value, said=message)
-        put("Scheduled", holds=False, why=phase.value)
+        put(kind, holds=True, reason=reason or phase.value, message=message)
+        put("Scheduled", holds=False, reason=phase.value)
     else:
         put(
             "Scheduled",
             holds=placed,
-            why="Assigned" if placed else reason or "Scheduling",
-            said="" if placed else message,
+            reason="Assigned" if placed else reason or "Scheduling",
+            message="" if placed else message,
         )
         if "Failed" in present:
-            put("Failed", holds=False, why="Retried")
+            put("Failed", holds=False, reason="Retried")
     blocked = phase is Phase.QUEUED and stalled(reason)
     if blocked or "Stalled" in present:
         put(
             "Stalled",
             holds=blocked,
-            why=reason if blocked else "NotStalled",
-            said=message if blocked else "",
+            reason=reason if blocked else "NotStalled",
+            message=message if blocked else "",
         )
     if cap is not None:
-        put("PriorityCapped", holds=True, why="AboveMaxPriority", said=_capped(job, cap))
+        put("PriorityCapped", holds=True, reason="AboveMaxPriority", message=_capped(job, cap))
     elif "PriorityCapped" in present:
-        put("PriorityCapped", holds=False, why="WithinMaxPriority")
-    return conditions
+        put("PriorityCapped", holds=False, reason="WithinMaxPriority")
 
 
 def _capped(job: SharedGPUJob, effective: int) -> str:

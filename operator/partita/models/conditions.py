@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from partita.models.base import Count, Model, Shared, Time, at_most
 from partita.models.topology import keyed_by
 
-__all__ = ["READABLE", "Condition", "Conditions", "clipped", "set_condition"]
+__all__ = ["READABLE", "Condition", "ConditionChanges", "Conditions", "clipped", "set_condition"]
 
 _LONGEST_MESSAGE = 32768
 """Maximum length of a condition's message, as in `metav1.Condition`."""
@@ -66,3 +66,40 @@ def set_condition(
     if old is None:
         return (*conditions, new)
     return tuple(new if c.type == new.type else c for c in conditions)
+
+
+class ConditionChanges:
+    """The conditions of an object while they are set anew.
+
+    Parameters
+    ----------
+    conditions
+        Those that it has.
+    generation
+        The `metadata.generation` to which the new ones belong.
+    readable
+        Whether the object can be read, so that the condition `READABLE` is removed.
+    """
+
+    def __init__(
+        self,
+        conditions: Sequence[Condition],
+        generation: int,
+        now: datetime,
+        *,
+        readable: bool,
+    ) -> None:
+        self.conditions = tuple(c for c in conditions if not (readable and c.type == READABLE))
+        self._generation = generation
+        self._now = now
+
+    def put(self, kind: str, *, holds: bool, reason: str, message: str = "") -> None:
+        """Set the condition of a type."""
+        new = Condition(
+            type=kind,
+            status="True" if holds else "False",
+            reason=reason,
+            message=clipped(message),
+            observed_generation=self._generation,
+        )
+        self.conditions = set_condition(self.conditions, new, self._now)

@@ -8,9 +8,8 @@ from partita.models import (
     GPUPartition,
     GPUPartitionStatus,
     GPUServer,
-    set_condition,
 )
-from partita.models.conditions import READABLE, clipped
+from partita.models.conditions import ConditionChanges
 from partita.models.partition_status import (
     Capacity,
     EstimatedStarts,
@@ -184,21 +183,9 @@ def _conditions(
     staying = len(summary) - states["Draining"]
     starting = states["Starting"] + max(0, wanted - staying)
     moving = starting + states["Draining"]
-    conditions = partition.status.conditions
-    if readable:
-        conditions = tuple(c for c in conditions if c.type != READABLE)
-
-    def put(kind: str, *, holds: bool, reason: str, message: str = "") -> None:
-        nonlocal conditions
-        new = Condition(
-            type=kind,
-            status="True" if holds else "False",
-            reason=reason,
-            message=clipped(message),
-            observed_generation=partition.metadata.generation,
-        )
-        conditions = set_condition(conditions, new, now)
-
+    changes = ConditionChanges(
+        partition.status.conditions, partition.metadata.generation, now, readable=readable
+    )
     all_ready = states["Ready"] == wanted and not moving and not trouble
     count = f"{states['Ready']} of {wanted} GPUs are ready"
     said_of_pods = [stuck.message] if stuck else []
@@ -210,14 +197,14 @@ def _conditions(
         why = "AllGPUsReady"
     else:
         why = next((s for s in ("Drained", "Draining") if states[s]), "Starting")
-    put(
+    changes.put(
         "Ready",
         holds=all_ready,
         reason=why,
         message="; ".join([count, *trouble, *drained, *said_of_pods]),
     )
     said = f"{starting} GPUs start, {states['Draining']} are released"
-    put(
+    changes.put(
         "Progressing",
         holds=moving > 0,
         reason="GPUsMoving" if moving else "Settled",
@@ -225,17 +212,17 @@ def _conditions(
     )
     failure = (runner.failure or runner.problem) if runner else ""
     degraded = [*trouble, *said_of_pods, *([failure] if failure else [])]
-    put(
+    changes.put(
         "Degraded",
         holds=bool(degraded),
         reason=why if trouble or stuck else "PolicyFailed" if failure else "AsExpected",
         message="; ".join(degraded),
     )
     if runner is not None:
-        put(
+        changes.put(
             "PolicyHealthy",
             holds=not failure,
             reason=_policy_reason(runner),
             message=failure,
         )
-    return conditions
+    return changes.conditions

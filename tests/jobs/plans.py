@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from partita.jobs.attempts import JobContext
+from partita.jobs.attempts import JobContext, JobFindings
 from partita.jobs.lifecycle import Plan, plan_job
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob, SharingMode
 from partita.models.quantities import format_time
@@ -33,6 +33,8 @@ def around(*pods: Any, allocated: int | None = None, servers: int = 1, **fields:
         "node_exists": lambda node: node == "node-1",
         "ending": None,
     }
+    found = {each.name for each in dataclasses.fields(JobFindings)} & fields.keys()
+    values["findings"] = JobFindings(**{name: fields.pop(name) for name in found})
     told = {each.name for each in dataclasses.fields(AgentReport)} & fields.keys()
     values["report"] = AgentReport(**{name: fields.pop(name) for name in told})
     return JobContext(**(values | fields))

@@ -21,6 +21,7 @@ from partita.times import Times
 __all__ = [
     "Ending",
     "JobContext",
+    "JobFindings",
     "back_off",
     "delay",
     "judged_at",
@@ -57,6 +58,22 @@ _EXTERNAL_ENDS = {Outcome.EVICTED, Outcome.GPU_FAULT, Outcome.NODE_LOST, Outcome
 """Outcomes caused neither by the program nor by the operator."""
 
 
+@dataclass(slots=True)
+class JobFindings:
+    """What was found out about a job besides the state, by earlier plans and writes."""
+
+    times: Times = Times()
+    missing: Collection[str] = ()
+    """UIDs of the Pod and the claim of its allocations that are lost, as the API server says: a
+    claim, too, without an allocation while its Pod is on a node."""
+    first_attempt: int = 1
+    """The first usable attempt number. The names of lower ones are used by Pods of other owners."""
+    ended_since: Mapping[int, datetime] = field(default_factory=dict)
+    """When the operator first observed that a Pod has finished, by attempt."""
+    status_refused: bool = False
+    """Whether the API server rejects its status, so that nothing waits for a status write."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobContext:
     """The inputs of a job's plan, besides the job itself."""
@@ -67,8 +84,7 @@ class JobContext:
     """Its allocations, by GPUServer."""
     waiting_pods: Sequence[PodView] = ()
     """Its Pods that were created for an allocation which they have not got yet."""
-    missing: Collection[str] = ()
-    """UIDs of the Pod and the claim of its allocations that are lost, as the API server says."""
+    findings: JobFindings = field(default_factory=JobFindings)
     servers: Mapping[str, GPUServer] = field(default_factory=dict)
     """The GPUServers of those allocations, by name. They have the same node and mode."""
     report: AgentReport = field(default_factory=AgentReport)
@@ -76,8 +92,6 @@ class JobContext:
     node_exists: Callable[[str], bool] = lambda _: True
     ending: Ending | None = None
     """Why its attempt must be ended: preemption, a drained or faulted GPU."""
-    ended_since: Mapping[int, datetime] = field(default_factory=dict)
-    """When the operator first observed that a Pod has finished, by attempt."""
     beside: Sequence[str] = ()
     """What is on the same GPUs as a new attempt."""
     known: Sequence[Attempt] = ()
@@ -88,21 +102,16 @@ class JobContext:
     """Why it is not started again: it ran out of the most memory that it can get. Else empty."""
     preemption_grace: int = 60
     """Maximum grace period of its Pod in seconds if it is preempted."""
-    status_refused: bool = False
-    """Whether the API server rejects its status, so that nothing waits for a status write."""
     system_failures: int = 0
     """Attempts that ended as SystemFailure since the last requested retry."""
     node_ready: Callable[[str], bool] = lambda _: True
     """Whether a node is ready, by the node's name."""
     start_timeout: float = 600.0
     """Maximum seconds for its Pod to start."""
-    first_attempt: int = 1
-    """The first usable attempt number. The names of lower ones are used by Pods of other owners."""
     claims: Mapping[int, ClaimView] = field(default_factory=dict)
     """The claims of its attempts, by number."""
     claim_lost: bool = False
-    """Whether the claim of its allocations is among `missing`."""
-    times: Times = Times()
+    """Whether the claim of its allocations is among those that are missing."""
 
     @property
     def mode(self) -> SharingMode:
@@ -139,7 +148,8 @@ def _gone(
     job: SharedGPUJob, attempts: Mapping[int, Attempt], context: JobContext, now: datetime
 ) -> Attempt | None:
     """Return the end of an attempt that is allocated and whose Pod is gone before it was seen."""
-    entry = next((a for a in context.allocated.values() if a.pod_uid in context.missing), None)
+    missing = context.findings.missing
+    entry = next((a for a in context.allocated.values() if a.pod_uid in missing), None)
     if entry is None or entry.attempt in attempts:
         return None
     found = _new_attempt(job, attempts, entry.attempt, entry.pod_uid, context)
@@ -219,7 +229,7 @@ def judged_at(pod: PodView, attempt: Attempt, context: JobContext) -> datetime |
     job, or an exceeded allocation, and its report may arrive after kubelet's about the Pod's end.
     """
     seen = pod.outcome
-    since = context.ended_since.get(pod.attempt)
+    since = context.findings.ended_since.get(pod.attempt)
     if since is None:
         return None
     outcome, _ = _verdict(pod, attempt, context)

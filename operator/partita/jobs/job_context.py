@@ -39,8 +39,7 @@ def context_of(job: SharedGPUJob, record: JobRecord, state: State, now: datetime
         pods=pods,
         allocated=allocated,
         waiting_pods=waiting_pods,
-        missing=record.missing,
-        first_attempt=record.first_attempt,
+        findings=record,
         claims={claim.attempt: claim for claim in state.claims_of_user(uid)},
         claim_lost=holder in record.missing,
         servers=servers,
@@ -49,15 +48,12 @@ def context_of(job: SharedGPUJob, record: JobRecord, state: State, now: datetime
         node_ready=lambda node: node not in state.nodes or state.nodes[node].ready,
         start_timeout=job.spec.pod_start_timeout or times.pod_start_timeout,
         ending=_ending(holder, pods, allocated, state, now) or record.ending,
-        ended_since=record.ended_since,
-        status_refused=record.status_refused,
         beside=_beside(job, known, allocated, state),
         known=known,
         may_start=_may_start(job, servers.values(), state),
         system_failures=failures_of(job.status),
         # 0 would release its GPUs before kubelet has ended it.
         preemption_grace=max(1, ceil(preemption_grace(times))),
-        times=record.times,
     )
 
 

@@ -1,15 +1,13 @@
 """The data about one job that is kept in addition to the state."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from partita.jobs.attempts import Ending
+from partita.jobs.attempts import Ending, JobFindings
 from partita.jobs.job_status import same_status
 from partita.jobs.lifecycle import Plan
 from partita.models import EstimatedStart, Phase, SharedGPUJobStatus
 from partita.scheduling.reasons import Reason, WaitingReason
-from partita.times import Times
 
 __all__ = ["JobRecord"]
 
@@ -34,10 +32,9 @@ _FOUND_BY_CYCLES = frozenset(Reason) - {
 
 
 @dataclass(slots=True)
-class JobRecord:
+class JobRecord(JobFindings):
     """The data about one job that is kept in addition to the state."""
 
-    times: Times = Times()
     partition: str = ""
     """Its partition at the last reconciliation."""
     plan: Plan | None = None
@@ -56,15 +53,6 @@ class JobRecord:
     """The last status that was passed on for writing, and when."""
     ending: Ending | None = None
     """Why its attempt must be ended."""
-    missing: Collection[str] = ()
-    """UIDs of the Pod and the claim of its allocations that are lost, as the API server says: a
-    claim, too, without an allocation while its Pod is on a node."""
-    first_attempt: int = 1
-    """The first usable attempt number. The names of lower ones are used by Pods of other owners."""
-    ended_since: Mapping[int, datetime] = field(default_factory=dict)
-    """When the operator first observed that a Pod has finished, by attempt."""
-    status_refused: bool = False
-    """Whether the API server rejects its status, so that nothing waits for a status write."""
 
     def restore(self, status: SharedGPUJobStatus, generation: int, now: datetime) -> None:
         """Use the reason in the status until a cycle finds another.

@@ -123,10 +123,11 @@ def _plan_attempts(job: SharedGPUJob, context: JobContext, now: datetime) -> Pla
     ordered = tuple(attempts[n] for n in sorted(attempts))
     counted = tuple(a for a in ordered if a.number > after)
     base = replace(
-        _tidy_up(attempts if context.status_refused else saved, context, now),
+        _tidy_up(attempts if context.findings.status_refused else saved, context, now),
         attempts=trim(ordered, after),
         next_attempt=max(
-            context.first_attempt, *(n + 1 for n in (*attempts, _allocated_attempt(context)))
+            context.findings.first_attempt,
+            *(n + 1 for n in (*attempts, _allocated_attempt(context))),
         ),
         start_time=start_time,
         wake=deadline_of(job, start_time),
@@ -232,7 +233,7 @@ def _unfinished(
         said = f"attempt {last.number} is still ending: {why_ended(last)}"
         said += unconfirmed(alive, context)
         return replace(base, reason="Ending", message=said)
-    return base if base.reason else _queued(counted, base, context.times, now)
+    return base if base.reason else _queued(counted, base, context.findings.times, now)
 
 
 _RELEASED = "a part of its GPUs could not be allocated, so the others are released"
@@ -342,7 +343,7 @@ def _finished(
 ) -> Plan:
     alive = any(p.alive for p in context.pods)
     phase, reason, message = end
-    written = job.status.phase is phase or context.status_refused
+    written = job.status.phase is phase or context.findings.status_refused
     ended = attempts[-1].end_time if attempts else None
     completed = job.status.completion_time or ended or now
     expire, wake = False, None

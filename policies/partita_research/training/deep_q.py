@@ -91,7 +91,6 @@ class Training(BaseModel):
 class Progress(NamedTuple):
     """The state of a training after an iteration."""
 
-    objective: Objective
     iteration: int
     weights: NDArray[np.float32]
     gain: float
@@ -176,9 +175,7 @@ def train(training: Training, objective: Objective, draw: Draw) -> Iterator[Prog
         correlation = correlation_of(network, fresh)
         replay = [*replay, fresh][-training.buffer :]
         update(network, optimizer, joined(replay), training)
-        yield Progress(
-            objective, iteration + 1, network.weights(), float(np.mean(costs)), correlation
-        )
+        yield Progress(iteration + 1, network.weights(), float(np.mean(costs)), correlation)
 
 
 def cost_of(episode: Episode, goal: Goal) -> float:

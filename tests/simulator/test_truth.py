@@ -67,7 +67,7 @@ def outcome_of(seed, sharing):
     return tasks, simulate(tasks, cards, policy, sharing=sharing, speeds=SPEEDS, nodes=nodes)
 
 
-def replayed(tasks, result):
+def replayed(tasks, result, sharing):
     """The work of each attempt, in small steps of time from what ran beside it."""
     truths = {task.job.id: task for task in tasks}
     gpus = {gpu.id: gpu for gpu in result.gpus}
@@ -82,7 +82,7 @@ def replayed(tasks, result):
             for gpu in gpus.values():
                 here = [i for i in there if gpu.id in attempts[i].gpus]
                 loads = [load(truths[attempts[i].job], done[i], gpu) for i in here]
-                for i, slow in zip(here, slowdowns(loads, result.sharing), strict=True):
+                for i, slow in zip(here, slowdowns(loads, sharing), strict=True):
                     pace[i] = max(pace[i], slow / SPEEDS[gpu.product])
             ends = [
                 (end_of_step(truths[attempts[i].job], done[i]) - done[i]) * pace[i] for i in there
@@ -115,7 +115,7 @@ def test_every_finished_run_has_done_its_work_at_the_paces_of_the_model(seed, sh
     tasks, result = outcome_of(seed, sharing)
     truths = {task.job.id: task.truth for task in tasks}
     assert result.finished
-    for attempt, done in zip(result.attempts, replayed(tasks, result), strict=True):
+    for attempt, done in zip(result.attempts, replayed(tasks, result, sharing), strict=True):
         if attempt.outcome is SimulatedOutcome.FINISHED:
             assert done == pytest.approx(truths[attempt.job].duration, rel=1e-5)
 

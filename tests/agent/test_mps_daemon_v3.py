@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from pathlib import Path
-from unittest.mock import AsyncMock, Mock
+from unittest.mock import AsyncMock, Mock, call
 
 import pytest
 
@@ -147,6 +147,17 @@ async def test_a_slot_that_a_starting_daemon_does_not_list_yet_is_opened_later()
     await slots.reconcile(1)
     await slots.reconcile(1)
     daemon.limit.assert_awaited_once_with(SLOT, LIMITS)
+
+
+async def test_a_limit_that_waits_for_a_client_is_set_after_a_restart_of_the_agent():
+    listed = {"default": ("1M", "1"), SLOT: ("50M", "25")}
+    refused = MPSRefusedError("has active clients")
+    daemon = Mock(limits=AsyncMock(return_value=listed), limit=AsyncMock())
+    daemon.limit.side_effect = [refused, refused, None]
+    slots = slot_limits(daemon, Mock(return_value={0: OWNER}))
+    for _ in range(4):
+        await slots.reconcile(1)
+    assert daemon.limit.await_args_list == [call(SLOT, LIMITS)] * 3
 
 
 async def test_a_slot_is_open_for_a_claim_that_gets_it_while_a_check_closes_it():

@@ -69,7 +69,8 @@ class SlotLimits:
         """Held while limits are set: whose a slot is must not change meanwhile."""
         self._daemon = 0
         self._applied: dict[int, NamespaceLimits] = {}
-        """The limits of open namespaces. How the daemon prints limits is not documented."""
+        """The limits that this agent has set. How the daemon prints limits is not documented, so
+        those that an earlier agent has set are unknown."""
         self._settled: object = None
         """State in which all namespaces were as they should be."""
         self._log = structlog.get_logger(__name__)
@@ -139,8 +140,7 @@ class SlotLimits:
             if owner is None or owner.key not in self._ledger.allocations:
                 if is_open:
                     await self._apply(control, slot, CLOSED)
-            elif not is_open or self._applied.setdefault(slot, owner.limits) != owner.limits:
-                # An open namespace has the limits that its owner had when an agent opened it.
+            elif not is_open or self._applied.get(slot) != owner.limits:
                 await self._apply(control, slot, owner.limits)
         except MPSError as error:
             self._log.debug("limits not set", slot=slot, error=str(error))

@@ -38,8 +38,11 @@ LARGEST_CONTEXT: Final = 640 << 20
 """Bytes allowed for a context before one was measured. An assumption: CUDA 12 on an H100 takes
 about 500 MiB, older GPUs less."""
 SMALLEST_CONTEXT: Final = 128 << 20
-"""Bytes allowed for a context at least. An assumption: NVML reports only a part of a context that
-is being made or freed, and one such value must not count against all later jobs."""
+"""Bytes allowed for a context at least: one value of a context that is being made or freed must
+not count against all later jobs.
+
+An assumption (no check): NVML reports less of a context only while it is made or freed. If a whole
+one takes less, a program may use the difference beyond its allocation."""
 SETTLED_AFTER: Final = 2.0
 """Seconds after which a process has its whole context; until then NVML reports a part of it. An
 assumption."""

@@ -59,6 +59,27 @@ async def test_a_probe_that_is_not_seen_while_the_gpu_takes_containers_counts_as
     assert "gpus-0-probe" in made.result.detail
 
 
+async def test_a_probe_pod_that_cannot_start_now_is_waited_for(pods: Pods, tmp_path: Path):
+    """The GPU is drained, then its node is cordoned, and then neither."""
+    made, spec = probe(pods, tmp_path), {}
+    draining = {"partition": "gpus", "drainSince": "2026-01-01T00:00:00Z"}
+    drained = GPUServer.parse({"metadata": {"name": "gpus-0", "uid": "uid-0"}, "spec": draining})
+    owner = {"uid": "uid-0", "controller": True}
+    pending = {"metadata": {"uid": "pod", "ownerReferences": [owner]}, "spec": spec}
+    for turn, pod, node, hook in (
+        (0, None, "", "Unknown"),
+        (1, None, "", "Unknown"),
+        (2, pending, "", "Unknown"),
+        (3, pending, "", "Unknown"),
+        (4, pending, "node-a", "Unknown"),
+        (5, pending, "node-a", "Failed"),
+    ):
+        pods.pod, spec["nodeName"] = pod, node
+        server = SERVER if pod else drained
+        await made.check(GPU, server, turn * DEADLINE, waiting=True, required=False)
+        assert made.result.hook == hook
+
+
 @pytest.mark.parametrize(("required", "again"), [(True, "Unknown"), (False, "NotApplied")])
 async def test_limits_that_did_not_work_are_tried_again_where_they_are_required(
     pods: Pods, tmp_path: Path, again: str, *, required: bool

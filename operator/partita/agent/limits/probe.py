@@ -27,7 +27,9 @@ from partita.pods.probe_pod import (
 __all__ = ["LimitProbe"]
 
 DEADLINE: Final = 300.0
-"""Seconds within which a probe Pod must show something: longer than two of them take."""
+"""Seconds within which a probe Pod must show something: longer than two of them take. A Pod that
+cannot be scheduled, as on a cordoned node, or is not created while the GPU is out of service, is
+waited for: no job's Pod could start either."""
 RETRY_AFTER: Final = 600.0
 """Seconds after which a limit that is required, but did not work, is tried again."""
 
@@ -61,7 +63,7 @@ class LimitProbe:
         self._namespace = namespace
         self._tree = tree
         self._since: float | None = None
-        """Since when the result is known, or since when the GPU is ready for a probe Pod."""
+        """Since when the result is known, or since when a probe Pod could show something."""
 
     def forget(self) -> None:
         """Drop the result: another probe is needed."""
@@ -96,11 +98,13 @@ class LimitProbe:
             if not retry or now - self._since < RETRY_AFTER:
                 return
             self.forget()
-        if not waiting:
+        pod = await self._pod(server)
+        is_pending = pod is not None and not pod["spec"].get("nodeName")
+        if not waiting or is_pending or server.out_of_service_since is not None:
             self._since = None
         elif self._since is None:
             self._since = now
-        shown = await self._read(gpu, server)
+        shown = await self._shown(gpu, server, pod) if pod is not None else None
         if shown is None and self._since is not None and now - self._since >= DEADLINE:
             name = probe_name(server.metadata.name)
             detail = f"no container of a probe Pod was seen within {DEADLINE:g} s (Pod {name})"
@@ -108,14 +112,20 @@ class LimitProbe:
         if shown is not None:
             self.result, self._since = shown, now
 
-    async def _read(self, gpu: NVMLDevice, server: GPUServer) -> ProbeResult | None:
-        """Return what the current probe Pod shows; None if nothing yet."""
+    async def _pod(self, server: GPUServer) -> Mapping[str, Any] | None:
+        """Return the current probe Pod; None if there is none: another Pod may have its name."""
         try:
             pod = await self._kube.get(PODS, probe_name(server.metadata.name), self._namespace)
         except NotFoundError:
             return None
-        if not _is_owned(pod, server.metadata.uid):
-            return None
+        owners = pod["metadata"].get("ownerReferences") or ()
+        is_owned = any(o["uid"] == server.metadata.uid for o in owners if o.get("controller"))
+        return pod if is_owned else None
+
+    async def _shown(
+        self, gpu: NVMLDevice, server: GPUServer, pod: Mapping[str, Any]
+    ) -> ProbeResult | None:
+        """Return what a probe Pod shows; None if nothing yet."""
         if failure := probe_failure(pod):
             return ProbeResult(
                 "Failed", f"the container of a probe Pod was not created ({failure})"
@@ -134,9 +144,3 @@ class LimitProbe:
             return ProbeResult("NotApplied")
         detail = f"the container of a probe Pod had a limit of {found} instead of {expected}"
         return ProbeResult("NotApplied", detail)
-
-
-def _is_owned(pod: Mapping[str, Any], uid: str) -> bool:
-    """Return whether a Pod belongs to the GPUServer: another Pod may have its name."""
-    owners = pod["metadata"].get("ownerReferences") or ()
-    return any(owner["uid"] == uid for owner in owners if owner.get("controller"))

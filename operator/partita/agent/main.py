@@ -317,9 +317,7 @@ class Agent:
         if self._served is not None and self._served.mps is not None:
             self._served.mps.state, self._served.mps.clients = "Stopped", frozenset()
         try:
-            await in_thread(open_library)
-            await self._setup.release_gpu(self._gpu.device)
-            await in_thread(close_library)
+            await self._setup.release_gpu(self._gpu.identity.uuid)
         except AgentError as error:
             self._log.error("the GPU was not released", error=str(error))
         await self._reporter.report(self.report(), time.monotonic())

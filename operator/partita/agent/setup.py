@@ -15,7 +15,7 @@ from partita.agent.errors import MPSError, MPSGoneError, SetupError
 from partita.agent.file_lock import FileLock
 from partita.agent.gpu.compute_mode import set_compute_mode
 from partita.agent.gpu.discovery import assigned, check, find_gpu
-from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice
+from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice, close_library, open_library
 from partita.agent.gpu.nvml_threads import in_thread
 from partita.agent.limits.decision import LimitSupport
 from partita.agent.limits.driver_limits import limit_support
@@ -186,7 +186,7 @@ class GPUSetup:
         if (config := MPSConfig.read(path)) is not None:
             replace(config, restarts=config.restarts + 1).write(path)
 
-    async def release_gpu(self, device: NVMLDevice) -> None:
+    async def release_gpu(self, uuid: str) -> None:
         """Stop MPS, restore the compute mode and remove the agent's files from the node.
 
         Raises
@@ -204,7 +204,7 @@ class GPUSetup:
             for path in (paths.mps_config, paths.mps_report, paths.mps_toml):
                 path.unlink(missing_ok=True)
         finally:
-            await in_thread(partial(set_compute_mode, device, exclusive=False))
+            await in_thread(_let_all_use, uuid)
 
     def close(self) -> None:
         """Release the locks; remove their files if no MPS daemon runs on without the agent."""
@@ -215,6 +215,15 @@ class GPUSetup:
         if remove:
             with suppress(OSError):  # the directory contains files of another agent
                 self._settings.paths.mps_config.parent.rmdir()
+
+
+def _let_all_use(uuid: str) -> None:
+    """Set the default compute mode. NVML may have been closed since the GPU was found."""
+    open_library()
+    try:
+        set_compute_mode(NVMLDevice.of(uuid), exclusive=False)
+    finally:
+        close_library()
 
 
 async def _removed(directory: Path) -> None:

@@ -34,8 +34,9 @@ typedef struct {
     u64 types, recovery[GPUS];
 } EventSet;
 
-static struct { int index; } devices[GPUS];
-static int initialised;
+/* NVIDIA does not say that a handle outlives nvmlShutdown. Here it does not. */
+static struct { int index; } devices[2][GPUS];
+static int initialised, opened;
 
 static int is_in(const char *names, const char *name) {
     size_t length = strlen(name);
@@ -47,7 +48,7 @@ static int is_in(const char *names, const char *name) {
 Return text_of(Device device, const char *function, char *text, size_t size) {
     char path[4096];
     if (!initialised) return UNINITIALIZED;
-    if (!device) return INVALID_ARGUMENT;
+    if ((size_t)((char *)device - (char *)devices[opened]) >= sizeof devices[opened]) return INVALID_ARGUMENT;
     gpu_path(path, sizeof path, device->index, "");
     /* "NVML_ERROR_GPU_IS_LOST: if the target GPU has fallen off the bus or is otherwise
      * inaccessible", at each function of "Device Queries". */
@@ -78,7 +79,7 @@ static Return driver_text(char *text, size_t size) {
 Return nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     char text[256];
-    for (int gpu = 0; gpu < GPUS; gpu++) devices[gpu].index = gpu;
+    for (int gpu = 0; gpu < GPUS; gpu++) devices[opened][gpu].index = gpu;
     initialised++;
     Return found = driver_text(text, sizeof text);
     /* "Failed to initialize NVML: Unknown Error" is read in a container whose devices
@@ -94,7 +95,7 @@ Return nvmlInitWithFlags(unsigned flags) {
 
 Return nvmlShutdown(void) {
     if (!initialised) return UNINITIALIZED;
-    initialised--;
+    if (!--initialised) opened = !opened;
     return SUCCESS;
 }
 
@@ -128,7 +129,7 @@ Return nvmlDeviceGetHandleByIndex_v2(unsigned index, Device *device) {
     if (!initialised) return UNINITIALIZED;
     for (int gpu = 0; gpu < GPUS; gpu++) {
         if (read_gpu(gpu, text, sizeof text) < 0 || index--) continue;
-        *device = (Device)&devices[gpu];
+        *device = (Device)&devices[opened][gpu];
         return SUCCESS;
     }
     return INVALID_ARGUMENT;
@@ -140,7 +141,7 @@ Return nvmlDeviceGetHandleByUUID(const char *uuid, Device *device) {
     if (!initialised) return UNINITIALIZED;
     int gpu = find_gpu(uuid, text, sizeof text);
     if (gpu < 0) return NOT_FOUND;
-    *device = (Device)&devices[gpu];
+    *device = (Device)&devices[opened][gpu];
     return text_of(*device, __func__, text, sizeof text);
 }
 
@@ -318,10 +319,10 @@ Return nvmlEventSetWait_v2(EventSet *set, EventData *data, unsigned milliseconds
         for (int gpu = 0; gpu < GPUS; gpu++) {
             unsigned xid = 0;
             if (!(set->gpus >> gpu & 1)) continue;
-            GPU((Device)&devices[gpu]);
+            GPU((Device)&devices[opened][gpu]);
             u64 type = next_event(set, gpu, &xid);
             if (type) {
-                *data = (EventData){(Device)&devices[gpu], type, xid, ~0u, ~0u};
+                *data = (EventData){(Device)&devices[opened][gpu], type, xid, ~0u, ~0u};
                 return SUCCESS;
             }
         }

@@ -89,6 +89,7 @@ class Node:
         self._stop_mps = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._mode = "MPS"
+        self._pod_uid = ""
 
     @property
     def kubeconfig(self) -> Path:
@@ -118,7 +119,7 @@ class Node:
             "spec": {"partition": "gpus", "mode": mode, "maxJobs": 4, **spec},
         }
         (await self.api.post(f"{GROUP}/gpuservers", body)).ok()
-        await self.make_pod(self.name)
+        self._pod_uid = (await self.make_pod(self.name))["metadata"]["uid"]
 
     async def make_pod(
         self, name: str, container: Body | None = None, spec: Body | None = None
@@ -157,6 +158,7 @@ class Node:
             "mode": SharingMode(self._mode),
             "node": "node-a",
             "namespace": self.namespace,
+            "pod_uid": self._pod_uid,
             "paths": self.paths,
             "driver_sockets": DriverSockets(self.kubelet.folder),
             "cdi": self.cdi,

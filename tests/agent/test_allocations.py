@@ -57,7 +57,7 @@ def running_jobs(server: Server, processes: SimpleNamespace, mode: SharingMode) 
     ledger = AllocationReader(kube, "p-0")
     times, pods = AgentTimes(), cast("PodsOfProcesses", processes)
     return RunningJobs(
-        processes=AllocatedProcesses(ledger, pods, ClaimSharers(kube, ledger), times),
+        processes=AllocatedProcesses(ledger, pods, ClaimSharers(kube, ledger), "", times),
         run_usage=RunUsage(ledger, mode, times),
         limits=cast("Any", SimpleNamespace(used=dict)),
         enforcer=LimitEnforcer(cast("Events", None), cast("Any", None), times),

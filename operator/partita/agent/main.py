@@ -111,7 +111,7 @@ class Agent:
         )
         self.jobs = RunningJobs(
             processes=AllocatedProcesses(
-                ledger, self._processes, ClaimSharers(kube, ledger), times
+                ledger, self._processes, ClaimSharers(kube, ledger), settings.pod_uid, times
             ),
             run_usage=RunUsage(ledger, settings.mode, times),
             limits=JobLimits(kube, ledger, tree, self._events, self._claims.variables),
@@ -324,7 +324,9 @@ class Agent:
         self._log.info("the GPU is released")
 
     async def _is_pod_deleted(self) -> bool:
-        """Return whether the Pod is being deleted; True if the API server does not answer.
+        """Return whether the Pod is being deleted, or is gone and another one has its name.
+
+        True if the API server does not answer.
 
         A wrong True stops MPS and sets the default compute mode until the agent is back. A wrong
         False could leave the GPU in a mode in which only MPS can use it.
@@ -336,4 +338,5 @@ class Agent:
                 server = await self._kube.get(SERVERS, settings.server)
         except (KubernetesError, TimeoutError):
             return True
-        return any("deletionTimestamp" in body["metadata"] for body in (pod, server))
+        is_gone = pod["metadata"]["uid"] != settings.pod_uid
+        return is_gone or any("deletionTimestamp" in body["metadata"] for body in (pod, server))

@@ -25,6 +25,8 @@ class AgentSettings:
     """The node."""
     namespace: str
     """Namespace of the server Pod."""
+    pod_uid: str = ""
+    """UID of the server Pod; empty outside Pods."""
     injection: DeviceInjection = "Auto"
     """How the GPU's device files are mounted into the jobs."""
     metrics_port: int = 0

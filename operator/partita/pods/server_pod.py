@@ -242,6 +242,7 @@ def _agent(
             _value("PARTITA_DEVICE_INJECTION", partition.spec.device_injection),
             _field("PARTITA_NODE", "spec.nodeName"),
             _field("PARTITA_NAMESPACE", "metadata.namespace"),
+            _field("PARTITA_POD_UID", "metadata.uid"),
             _value("PARTITA_KUBELET_DIRECTORY", settings.kubelet_directory),
             _value("PARTITA_METRICS_PORT", str(_METRICS_PORT)),
             _value("NVIDIA_DRIVER_CAPABILITIES", _DRIVER_CAPABILITIES),

@@ -54,6 +54,15 @@ async def test_a_stopped_agent_releases_the_gpu_if_the_api_server_does_not_answe
     assert list(node.paths.run.iterdir()) == []
 
 
+async def test_an_agent_whose_pod_was_replaced_releases_the_gpu(node: Node):
+    await serve(node)
+    pods = f"/api/v1/namespaces/{node.namespace}/pods"
+    await node.api.delete(f"{pods}/{node.name}", {"gracePeriodSeconds": 0})
+    await node.make_pod(node.name)
+    await node.stop_agent()
+    assert node.gpus.mode() == 0
+
+
 async def test_a_kubelet_that_restarts_finds_the_driver_again(node: Node):
     await serve(node)
     await node.kubelet.stop()

@@ -5,9 +5,7 @@ processes of the server Pod are Partita's own. What is left is unknown (`unknown
 """
 
 import asyncio
-import os
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 
 from partita.agent.allocations import AllocationReader, LedgerEntry
 from partita.agent.attribution.claim_sharers import ClaimSharers
@@ -29,6 +27,8 @@ class AllocatedProcesses:
         Finds the Pods of processes.
     sharers
         Finds the Pods that use claims of other Pods.
+    server_pod
+        UID of the Pod of the agent and of MPS.
     times
         How long it waits.
     """
@@ -38,21 +38,18 @@ class AllocatedProcesses:
         ledger: AllocationReader,
         pods: PodsOfProcesses,
         sharers: ClaimSharers,
+        server_pod: str,
         times: AgentTimes,
     ) -> None:
         self.ledger = ledger
         self.pods = pods
         self.sharers = sharers
+        self._server_pod = server_pod
         self.unknown = UnknownProcessTracker(times)
         self.mps_servers: frozenset[int] = frozenset()
         """PIDs of the MPS servers of the GPU."""
         self.read_now = asyncio.Event()
         """Is set when the ledger should be read soon."""
-
-    @cached_property
-    def _server_pod(self) -> str | None:
-        """UID of the Pod of the agent and of MPS."""
-        return self.pods.identity(os.getpid()).pod
 
     def attribute(self, at: float, memory: Mapping[int, int]) -> dict[int, LedgerEntry]:
         """Return the allocation of each process that has one, and update the unknown ones.

@@ -38,6 +38,7 @@ _RUN_DIRECTORY = setting(
 )
 @setting("--node", default="", help="This node's name.")
 @setting("--namespace", default="partita-system", help="The server Pod's namespace.")
+@setting("--pod-uid", default="", help="The server Pod's UID.")
 @setting(
     "--metrics-port",
     type=click.IntRange(0, 65535),

@@ -12,6 +12,7 @@ from partita.agent.allocations import AllocationReader
 from partita.agent.attribution.allocated_processes import AllocatedProcesses
 from partita.agent.attribution.claim_sharers import ClaimSharers
 from partita.agent.attribution.processes import PodsOfProcesses
+from partita.agent.attribution.unknown_processes import UnknownProcessTracker
 from partita.agent.gpu_report import JobReport
 from partita.agent.limits.enforcer import LimitEnforcer
 from partita.agent.running_jobs import RunningJobs
@@ -57,7 +58,9 @@ def running_jobs(server: Server, processes: SimpleNamespace, mode: SharingMode) 
     ledger = AllocationReader(kube, "p-0")
     times, pods = AgentTimes(), cast("PodsOfProcesses", processes)
     return RunningJobs(
-        processes=AllocatedProcesses(ledger, pods, ClaimSharers(kube, ledger), "", times),
+        processes=AllocatedProcesses(
+            ledger, pods, ClaimSharers(kube, ledger), UnknownProcessTracker(times), ""
+        ),
         run_usage=RunUsage(ledger, mode, times),
         limits=cast("Any", SimpleNamespace(used=dict)),
         enforcer=LimitEnforcer(cast("Events", None), cast("Any", None), times),

@@ -9,7 +9,7 @@ import pytest
 
 from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice
 from partita.agent.limits.cgroups import CgroupTree
-from partita.agent.limits.decision import ProbeResult
+from partita.agent.limits.decision import Hook, ProbeResult
 from partita.agent.limits.probe import DEADLINE, RETRY_AFTER, LimitProbe
 from partita.kube.client import Kube
 from partita.kube.errors import NotFoundError
@@ -42,9 +42,9 @@ def pods() -> Pods:
     return Pods()
 
 
-def probe(pods: Pods, folder: Path, result: ProbeResult | None = None) -> LimitProbe:
+def probe(pods: Pods, folder: Path, hook: Hook = "Unknown") -> LimitProbe:
     tree = CgroupTree(folder)
-    return LimitProbe(cast("Kube", pods), IDENTITY, "partita-system", tree, result)
+    return LimitProbe(cast("Kube", pods), IDENTITY, "partita-system", tree, ProbeResult(hook))
 
 
 async def test_a_probe_that_is_not_seen_while_the_gpu_takes_containers_counts_as_failed(
@@ -84,7 +84,7 @@ async def test_a_probe_pod_that_cannot_start_now_is_waited_for(pods: Pods, tmp_p
 async def test_limits_that_did_not_work_are_tried_again_where_they_are_required(
     pods: Pods, tmp_path: Path, again: str, *, required: bool
 ):
-    made = probe(pods, tmp_path, ProbeResult("NotApplied"))
+    made = probe(pods, tmp_path, "NotApplied")
     await made.check(GPU, SERVER, 0.0, waiting=True, required=required)
     await made.check(GPU, SERVER, RETRY_AFTER - 1, waiting=True, required=required)
     assert (made.result.hook, pods.reads) == ("NotApplied", 0)

@@ -12,7 +12,7 @@ from partita.agent.allocations import AllocationReader
 from partita.agent.attribution.allocated_processes import AllocatedProcesses
 from partita.agent.attribution.claim_sharers import ClaimSharers
 from partita.agent.attribution.processes import PodsOfProcesses
-from partita.agent.attribution.unknown_processes import summary
+from partita.agent.attribution.unknown_processes import UnknownProcessTracker, summary
 from partita.agent.dra.cdi import CDIFolder
 from partita.agent.dra.plugin import DRAPlugin
 from partita.agent.dra.prepare import PreparedClaims
@@ -98,7 +98,7 @@ class Agent:
             server=settings.server,
             namespace=settings.namespace,
             ledger=ledger,
-            read_ledger=self._read_ledger_now,
+            read_ledger=lambda: self.jobs.read_ledger(),  # noqa: PLW0108 - it is made below
             folder=CDIFolder(settings.cdi),
             health=self.health,
             times=times,
@@ -111,7 +111,11 @@ class Agent:
         )
         self.jobs = RunningJobs(
             processes=AllocatedProcesses(
-                ledger, self._processes, ClaimSharers(kube, ledger), settings.pod_uid, times
+                ledger=ledger,
+                pods=self._processes,
+                sharers=ClaimSharers(kube, ledger),
+                unknown=UnknownProcessTracker(times),
+                server_pod=settings.pod_uid,
             ),
             run_usage=RunUsage(ledger, settings.mode, times),
             limits=JobLimits(kube, ledger, tree, self._events, self._claims.variables),
@@ -236,9 +240,6 @@ class Agent:
             self._reporter.set_known(body)
             await self.jobs.apply(body)
             self._claims.changed.set()
-
-    async def _read_ledger_now(self) -> None:
-        await self.jobs.read_ledger()
 
     async def _read_ledger(self) -> NoReturn:
         """Read the ledger when something on the GPU is not explained by what the watch sent."""

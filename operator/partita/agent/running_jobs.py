@@ -4,11 +4,12 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import structlog
 
-from partita.agent.allocations import Key, LedgerEntry
+from partita.agent.allocations import AllocationReader, Key, LedgerEntry
 from partita.agent.attribution.allocated_processes import AllocatedProcesses
 from partita.agent.attribution.claim_sharers import ONE_POD
 from partita.agent.attribution.unknown_processes import summary
@@ -37,6 +38,7 @@ _READ_WITHIN: Final = 1.0
 """Seconds to read the ledger before a fault is reported."""
 
 
+@dataclass(slots=True)
 class RunningJobs:
     """The jobs of one GPU.
 
@@ -56,35 +58,29 @@ class RunningJobs:
         How the GPU is shared.
     """
 
-    def __init__(
-        self,
-        *,
-        processes: AllocatedProcesses,
-        run_usage: RunUsage,
-        limits: JobLimits,
-        enforcer: LimitEnforcer,
-        events: Events,
-        mode: SharingMode,
-    ) -> None:
-        self.processes = processes
-        self.run_usage = run_usage
-        self.limits = limits
-        self.ledger = processes.ledger
-        self.exits = ClientExits()
-        """The ends of MPS clients."""
-        self.sample: GPUSample | None = None
-        """The newest sample."""
-        self.utilization = MovingMean()
-        """GPU utilisation, percent."""
-        self.processes_of: Counter[Key] = Counter()
-        """Number of processes on the GPU in the newest sample, by run."""
-        self._enforcer = enforcer
-        self._events = events
-        self._mode = mode
-        self._clients = ClientLimit()
-        self._context = ContextSize()
-        self._unknown_reported = 0
-        self._log = structlog.get_logger(__name__)
+    processes: AllocatedProcesses
+    run_usage: RunUsage
+    limits: JobLimits
+    enforcer: LimitEnforcer
+    events: Events
+    mode: SharingMode
+    exits: ClientExits = field(default_factory=ClientExits)
+    """The ends of MPS clients."""
+    sample: GPUSample | None = None
+    """The newest sample."""
+    utilization: MovingMean = field(default_factory=MovingMean)
+    """GPU utilisation, percent."""
+    processes_of: Counter[Key] = field(default_factory=Counter)
+    """Number of processes on the GPU in the newest sample, by run."""
+    _clients: ClientLimit = field(default_factory=ClientLimit)
+    _context: ContextSize = field(default_factory=ContextSize)
+    _unknown_reported: int = 0
+    _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
+
+    @property
+    def ledger(self) -> AllocationReader:
+        """The allocations of the GPU."""
+        return self.processes.ledger
 
     async def read_ledger(self) -> None:
         """Read the ledger; attempts that were removed from it are finished.
@@ -105,7 +101,7 @@ class RunningJobs:
         for allocation in removed:
             if not self.run_usage.end(allocation):
                 self.exits.attempt_ended_unseen()
-            self._enforcer.forget(allocation.key)
+            self.enforcer.forget(allocation.key)
 
     async def has_single_job(self) -> bool:
         """Read the ledger; return whether it has a single job. False if it cannot be read."""
@@ -126,19 +122,19 @@ class RunningJobs:
             runs = {pid: allocation.key for pid, allocation in allocations.items()}
             self.run_usage.add(sample, runs, {key: use.used for key, use in limited.items()})
             self._context.add(sample.at, {pid: sample.memory[pid] for pid in allocations})
-            if self._mode is SharingMode.MPS:
+            if self.mode is SharingMode.MPS:
                 violations = self._clients.violations(sample.at, allocations)
                 self._update_exits(sample.at, allocations)
             self.utilization.add(sample.at, sample.utilization)
             self.sample = sample
         self.processes_of = Counter(entry.key for entry in allocations.values())
         self.run_usage.learn()
-        if self.sample is not None and self._mode is not SharingMode.EXCLUSIVE:
+        if self.sample is not None and self.mode is not SharingMode.EXCLUSIVE:
             memory, context = self.sample.memory, self._context.bytes
             above = memory_violations(memory, allocations, context, limited)
             violations = above + violations
         for violation in violations:
-            self._enforcer.enforce(violation)
+            self.enforcer.enforce(violation)
         self._terminate_unknown()
         self._report_unknown()
 
@@ -166,7 +162,7 @@ class RunningJobs:
                 violation = Violation(process.pid, server, reason, used)
             else:
                 continue
-            self._enforcer.enforce(violation)
+            self.enforcer.enforce(violation)
 
     def _report_unknown(self) -> None:
         found = self.processes.unknown.found
@@ -175,7 +171,7 @@ class RunningJobs:
                 "{count} processes ({inPods} in Pods) use {memory} of the GPU without an allocation"
             ).format_map(summary(found))
             self._log.warning("unknown processes", found=found)
-            self._events.warn(self.ledger.server, "UnknownProcesses", message)
+            self.events.warn(self.ledger.server, "UnknownProcesses", message)
         self._unknown_reported = len(found)
 
     def usage(self) -> dict[str, JobReport]:
@@ -190,7 +186,7 @@ class RunningJobs:
                 trace.peak,
                 trace.first,
                 trace.utilization,
-                self._enforcer.excess_clients(key),
+                self.enforcer.excess_clients(key),
                 self.limits.mismatch(key),
                 trace.idle_since,
                 allocation.ceiling,

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import structlog
@@ -49,6 +50,7 @@ from partita.models.profile import Environment
 __all__ = ["ServedGPU"]
 
 
+@dataclass
 class ServedGPU:
     """Samples one GPU, checks its health and stores profiles.
 
@@ -68,33 +70,26 @@ class ServedGPU:
         How long it waits.
     """
 
-    def __init__(
-        self,
-        *,
-        settings: AgentSettings,
-        kube: Kube,
-        gpu: AcquiredGPU,
-        setup: GPUSetup,
-        jobs: RunningJobs,
-        claims: PreparedClaims,
-        dra: DRAPlugin,
-        health: Health,
-        report_now: asyncio.Event,
-        times: AgentTimes,
-    ) -> None:
-        self._times = times
-        self.gpu = gpu
-        self._settings = settings
-        self._kube = kube
-        self._setup = setup
-        self._jobs = jobs
-        self._dra = dra
-        self._health = health
-        self._report_now = report_now
-        self._check_now = asyncio.Event()
-        self._gpu_reopened = asyncio.Event()
-        self._log = structlog.get_logger(__name__).bind(gpu=gpu.identity.uuid)
-        identity = gpu.identity
+    settings: AgentSettings
+    kube: Kube
+    gpu: AcquiredGPU
+    setup: GPUSetup
+    jobs: RunningJobs
+    claims: PreparedClaims
+    dra: DRAPlugin
+    health: Health
+    report_now: asyncio.Event
+    times: AgentTimes
+    mps: MPSHealth | None = None
+    limits: DriverLimits | None = None
+    _termination: ClientTermination | None = None
+    _check_now: asyncio.Event = field(default_factory=asyncio.Event)
+    _gpu_reopened: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        kube, settings, setup, jobs = self.kube, self.settings, self.setup, self.jobs
+        gpu, health, times, identity = self.gpu, self.health, self.times, self.gpu.identity
+        self._log = structlog.get_logger(__name__).bind(gpu=identity.uuid)
         where = Environment(
             node=settings.node,
             product=identity.product,
@@ -107,14 +102,11 @@ class ServedGPU:
             ledger=jobs.ledger,
             control=self._control_v3,
             count=gpu.selection.spec.max_jobs,
-            owners=claims.slot_owners,
+            owners=self.claims.slot_owners,
         )
         self._profiles = ProfileStore(kube, where, time.time(), times)
         self._gpu_health = GPUHealth(health, jobs.ledger.released, times)
         self._unlisted = UnlistedClients(health, times)
-        self.mps: MPSHealth | None = None
-        self._termination: ClientTermination | None = None
-        self.limits: DriverLimits | None = None
         if settings.mode is SharingMode.MPS:
             logs = mps_logs(settings.paths.logs(identity.uuid))
             control = setup.control()
@@ -149,18 +141,18 @@ class ServedGPU:
                 namespace=settings.namespace,
                 jobs=jobs.limits,
                 health=health,
-                changed=report_now.set,
+                changed=self.report_now.set,
                 times=times,
             )
 
     def claim_gpu(self, *, probe: bool = False) -> ClaimGPU:
         """Return the GPU as the devices of claims need it; see `ServesClaims`."""
-        settings, conditions = self._settings, self._health.conditions()
+        settings, conditions = self.settings, self.health.conditions()
         enforcement = self.limits.decision.enforcement if self.limits is not None else "Client"
-        report = self._setup.mps_report() if self.mps is not None else None
+        report = self.setup.mps_report() if self.mps is not None else None
         # Without a report MPS has exited, and its slots are not known.
         has_exited = self.mps is not None and report is None
-        if has_exited or not self._health.serves_containers or (enforcement is None and not probe):
+        if has_exited or not self.health.serves_containers or (enforcement is None and not probe):
             raise TransientPrepareError(
                 f"GPUServer {settings.server} accepts no containers now: {conditions.reason}: "
                 f"{conditions.message}"
@@ -179,7 +171,7 @@ class ServedGPU:
     @property
     def _cdi(self) -> tuple[str, ...]:
         """The CDI devices with the device files of the GPU, for claims."""
-        if self.gpu.cdi or self._settings.injection != "CDI":
+        if self.gpu.cdi or self.settings.injection != "CDI":
             return self.gpu.cdi
         # The default name of a GPU in `nvidia-ctk cdi generate`:
         # https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/cdi-support.html
@@ -189,7 +181,7 @@ class ServedGPU:
         """Serve until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._profiles.run(self._jobs.run_usage.measured))
+                tasks.create_task(self._profiles.run(self.jobs.run_usage.measured))
                 tasks.create_task(self._check())
                 tasks.create_task(self._sample())
                 if self.limits is not None:
@@ -209,8 +201,8 @@ class ServedGPU:
             self._gpu_health.reading(time.monotonic())
             device = self.gpu.device
             threads = [
-                SamplingThread(device, self._on_samples, self._times),
-                EventThread(device, self._on_event, self._times),
+                SamplingThread(device, self._on_samples, self.times),
+                EventThread(device, self._on_event, self.times),
             ]
             for thread in threads:
                 thread.start()
@@ -228,10 +220,10 @@ class ServedGPU:
             self._on_error(samples)
             return
         self._gpu_health.sampled(time.monotonic())
-        self._jobs.add_samples(samples)
+        self.jobs.add_samples(samples)
         if self.mps is not None and self.mps.read_log():
             self._check_and_report()
-        if self._jobs.exits.undecided:
+        if self.jobs.exits.undecided:
             self._check_now.set()
 
     def _on_event(self, xid: int | NVMLError) -> None:
@@ -252,7 +244,7 @@ class ServedGPU:
     def _check_and_report(self) -> None:
         """Check and report at once: the operator waits only a few seconds for a fault report."""
         self._check_now.set()
-        self._report_now.set()
+        self.report_now.set()
 
     # Health
 
@@ -269,42 +261,42 @@ class ServedGPU:
             if self.mps is not None:
                 await self._check_mps(self.mps, now)
             await self._check_kubelet()
-            if self._health.faulted:
-                self._report_now.set()
-            pause = self._times.check_every
+            if self.health.faulted:
+                self.report_now.set()
+            pause = self.times.check_every
             if self.mps is not None and self.mps.is_unsettled:
                 pause /= 10
-            elif not self._health.conditions().ready:
+            elif not self.health.conditions().ready:
                 pause /= 5
             await event_or_timeout(self._check_now, pause)
 
     async def _check_kubelet(self) -> None:
         """Check that kubelet can prepare claims: the Node says only after 40 s that it does not."""
-        socket, message = self._settings.pod_resources, ""
-        if not self._dra.is_registered:
+        socket, message = self.settings.pod_resources, ""
+        if not self.dra.is_registered:
             message = f"kubelet has not registered the driver {DRIVER}: it must be 1.34 or newer"
         elif not await accepts_connections(socket):
             message = f"kubelet does not answer on {socket}: check that it runs"
         problem = HealthProblem("NotRegistered", message) if message else None
-        self._health.set(Source.KUBELET, problem)
+        self.health.set(Source.KUBELET, problem)
 
     async def _check_mps(self, mps: MPSHealth, now: float) -> None:
-        report = self._setup.mps_report()
-        self._health.set(Source.MPS_OPTIONS, self.gpu.selection.problem(report))
-        for end in await self._jobs.exits.decide(time.time(), self._read_pod):
+        report = self.setup.mps_report()
+        self.health.set(Source.MPS_OPTIONS, self.gpu.selection.problem(report))
+        for end in await self.jobs.exits.decide(time.time(), self._read_pod):
             mps.report_unclean_end(end, now)
-        mps.control = self._setup.control()
+        mps.control = self.setup.control()
         mps.single_user = report is not None and report.single_user
         await mps.check(now)
-        self._jobs.processes.mps_servers = mps.servers
-        if (sample := self._jobs.sample) is not None:
+        self.jobs.processes.mps_servers = mps.servers
+        if (sample := self.jobs.sample) is not None:
             self._unlisted.check(mps.clients, sample.memory, sample.unattributed, now)
         if report is not None:
             with suppress(MPSError):
                 await self.slot_limits.reconcile(report.daemon)
 
     def _control_v3(self) -> MPSControlV3 | None:
-        control = self._setup.control()
+        control = self.setup.control()
         return control if isinstance(control, MPSControlV3) else None
 
     def _isolates_faults(self) -> bool:
@@ -315,12 +307,12 @@ class ServedGPU:
         is an assumption that after any other fault the server's state is FAULT or its log reports
         it.
         """
-        report = self._setup.mps_report()
+        report = self.setup.mps_report()
         return report is not None and bool(report.sm_partitions)
 
     async def _read_pod(self, allocation: LedgerEntry) -> dict[str, Any] | None:
         try:
-            return await self._kube.get(PODS, allocation.pod, allocation.namespace)
+            return await self.kube.get(PODS, allocation.pod, allocation.namespace)
         except NotFoundError:
             return None
 
@@ -338,7 +330,7 @@ class ServedGPU:
             if lost:
                 await in_thread(device.reopen, self.gpu.identity.uuid)
             recovery = await in_thread(
-                device.recovery_action, deadline=self._times.driver_answers_within
+                device.recovery_action, deadline=self.times.driver_answers_within
             )
             self._gpu_health.check(recovery, now)
             if lost:
@@ -353,7 +345,7 @@ class ServedGPU:
     async def _found(self, now: float) -> None:
         """Use a lost GPU again once it answers."""
         with suppress(SetupError):  # before the next report, after which jobs may start
-            await self._setup.set_compute_mode(self.gpu.device)
+            await self.setup.set_compute_mode(self.gpu.device)
         self._gpu_health.found(now)
         if not self._gpu_health.is_lost:
             self._gpu_reopened.set()

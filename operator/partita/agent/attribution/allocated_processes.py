@@ -6,16 +6,17 @@ processes of the server Pod are Partita's own. What is left is unknown (`unknown
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from partita.agent.allocations import AllocationReader, LedgerEntry
 from partita.agent.attribution.claim_sharers import ClaimSharers
 from partita.agent.attribution.processes import PodsOfProcesses
 from partita.agent.attribution.unknown_processes import UnknownProcessTracker
-from partita.agent.times import AgentTimes
 
 __all__ = ["AllocatedProcesses"]
 
 
+@dataclass(slots=True)
 class AllocatedProcesses:
     """The processes on one GPU by their allocations.
 
@@ -27,29 +28,21 @@ class AllocatedProcesses:
         Finds the Pods of processes.
     sharers
         Finds the Pods that use claims of other Pods.
+    unknown
+        Finds the processes without an allocation.
     server_pod
         UID of the Pod of the agent and of MPS.
-    times
-        How long it waits.
     """
 
-    def __init__(
-        self,
-        ledger: AllocationReader,
-        pods: PodsOfProcesses,
-        sharers: ClaimSharers,
-        server_pod: str,
-        times: AgentTimes,
-    ) -> None:
-        self.ledger = ledger
-        self.pods = pods
-        self.sharers = sharers
-        self._server_pod = server_pod
-        self.unknown = UnknownProcessTracker(times)
-        self.mps_servers: frozenset[int] = frozenset()
-        """PIDs of the MPS servers of the GPU."""
-        self.read_now = asyncio.Event()
-        """Is set when the ledger should be read soon."""
+    ledger: AllocationReader
+    pods: PodsOfProcesses
+    sharers: ClaimSharers
+    unknown: UnknownProcessTracker
+    server_pod: str
+    mps_servers: frozenset[int] = frozenset()
+    """PIDs of the MPS servers of the GPU."""
+    read_now: asyncio.Event = field(default_factory=asyncio.Event)
+    """Is set when the ledger should be read soon."""
 
     def attribute(self, at: float, memory: Mapping[int, int]) -> dict[int, LedgerEntry]:
         """Return the allocation of each process that has one, and update the unknown ones.
@@ -67,7 +60,7 @@ class AllocatedProcesses:
         for pid, pod in pods.items():
             if pod is None:
                 continue
-            if pod == self._server_pod:
+            if pod == self.server_pod:
                 own.add(pid)
             elif pod in by_pod:
                 found[pid] = by_pod[pod]

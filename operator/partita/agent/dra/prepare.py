@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import structlog
@@ -46,6 +46,7 @@ class _Prepared:
     """Seconds of a monotonic clock before which the file is not made again after an error."""
 
 
+@dataclass
 class PreparedClaims:
     """The prepared claims of one GPU.
 
@@ -55,6 +56,8 @@ class PreparedClaims:
         The API server.
     server
         The GPUServer.
+    namespace
+        Namespace of the server Pod and of the probe Pod.
     ledger
         Its allocations.
     read_ledger
@@ -63,39 +66,27 @@ class PreparedClaims:
         The CDI files of the node.
     health
         The state of the GPU.
-    namespace
-        Namespace of the server Pod and of the probe Pod.
     times
         How long it waits.
     """
 
-    def __init__(
-        self,
-        *,
-        kube: Kube,
-        server: str,
-        namespace: str,
-        ledger: AllocationReader,
-        read_ledger: Callable[[], Awaitable[None]],
-        folder: CDIFolder,
-        health: Health,
-        times: AgentTimes,
-    ) -> None:
-        self._times = times
-        self.kube = kube
-        self.server = server
-        self._probe = (namespace, probe_claim_name(server))
-        self._ledger = ledger
-        self._read_ledger = read_ledger
-        self.folder = folder
-        self._health = health
-        self.served: ServesClaims | None = None
-        """The GPU; None until it has been acquired."""
-        self._prepared: dict[str, _Prepared] = {}
-        """By UID of the claim."""
-        self.changed = asyncio.Event()
-        """Is set when a version of the ledger was read."""
-        self._log = structlog.get_logger(__name__).bind(server=server)
+    kube: Kube
+    server: str
+    namespace: str
+    ledger: AllocationReader
+    read_ledger: Callable[[], Awaitable[None]]
+    folder: CDIFolder
+    health: Health
+    times: AgentTimes
+    served: ServesClaims | None = None
+    """The GPU; None until it has been acquired."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Is set when a version of the ledger was read."""
+    _prepared: dict[str, _Prepared] = field(default_factory=dict)
+    """By UID of the claim."""
+
+    def __post_init__(self) -> None:
+        self._log = structlog.get_logger(__name__).bind(server=self.server)
 
     def _gpu(self, *, probe: bool = False) -> ClaimGPU:
         """Return the GPU.
@@ -106,7 +97,7 @@ class PreparedClaims:
             No container may start on it now.
         """
         if self.served is None:
-            conditions = self._health.conditions()
+            conditions = self.health.conditions()
             raise TransientPrepareError(
                 f"GPUServer {self.server} has no GPU now: {conditions.reason}: {conditions.message}"
             )
@@ -131,13 +122,13 @@ class PreparedClaims:
 
     async def run(self) -> NoReturn:
         """Keep the files as the ledger and MPS require, until cancelled."""
-        await self._ledger.loaded.wait()
+        await self.ledger.loaded.wait()
         for device in self.folder.devices():
             if device.server == self.server:
                 self._prepared.setdefault(device.claim, _Prepared(device))
         while True:
             await self._update()
-            await event_or_timeout(self.changed, self._times.files_every)
+            await event_or_timeout(self.changed, self.times.files_every)
 
     # Prepare and unprepare
 
@@ -159,7 +150,7 @@ class PreparedClaims:
             They cannot start now.
         """
         meta = claim["metadata"]
-        if (meta["namespace"], meta["name"]) == self._probe:
+        if (meta["namespace"], meta["name"]) == (self.namespace, probe_claim_name(self.server)):
             gpu, device = await self._prepare_probe(claim)
         else:
             gpu, device = await self._prepare(claim)
@@ -208,14 +199,14 @@ class PreparedClaims:
     async def _entry(self, claim: Body) -> LedgerEntry:
         """Return the ledger's entry of a claim; read the ledger if it is not known yet."""
         uid = claim["metadata"]["uid"]
-        if self._ledger.claim(uid) is None:
+        if self.ledger.claim(uid) is None:
             try:
-                await self._read_ledger()
+                await self.read_ledger()
             except KubernetesError as error:
                 raise TransientPrepareError(
                     f"GPUServer {self.server} cannot be read: {error}"
                 ) from error
-        entry = self._ledger.claim(uid)
+        entry = self.ledger.claim(uid)
         if entry is None:
             raise PrepareError(
                 f"the ledger of GPUServer {self.server} does not contain it: only Partita's "
@@ -311,7 +302,7 @@ class PreparedClaims:
 
         Their slots and the limits of running containers follow (`SlotLimits`, `JobLimits`).
         """
-        known = self._ledger.allocations
+        known = self.ledger.allocations
         for uid in [uid for uid, one in self._prepared.items() if one.device.key not in known]:
             self.unprepare(uid)
         if not self._prepared:
@@ -322,7 +313,7 @@ class PreparedClaims:
             return
         now = time.monotonic()
         for uid, old in list(self._prepared.items()):
-            entry = self._ledger.allocations.get(old.device.key)
+            entry = self.ledger.allocations.get(old.device.key)
             if entry is None or old.inputs == (entry, gpu) or now < old.retry_at:
                 continue
             name = entry.name
@@ -340,7 +331,7 @@ class PreparedClaims:
                 with suppress(TransientPrepareError):
                     await self._open_slot(device)
             except (PrepareError, KubernetesError) as error:
-                old.retry_at = now + self._times.file_retry
+                old.retry_at = now + self.times.file_retry
                 self._log.warning("claim not updated", claim=name, error=str(error))
 
 

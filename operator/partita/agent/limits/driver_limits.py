@@ -8,6 +8,7 @@ reservations (`dmem_reservations`).
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -56,6 +57,7 @@ def limit_support(device: NVMLDevice, driver: str, cgroups: Path) -> LimitSuppor
     return LimitSupport(driver, functions, tree.version, tree.has_dmem)
 
 
+@dataclass
 class DriverLimits:
     """Limits of the driver on one GPU that is shared by MPS.
 
@@ -75,31 +77,22 @@ class DriverLimits:
         How long it waits.
     """
 
-    def __init__(
-        self,
-        *,
-        kube: Kube,
-        device: NVMLDevice,
-        identity: GPUIdentity,
-        support: LimitSupport,
-        namespace: str,
-        jobs: JobLimits,
-        health: Health,
-        changed: Callable[[], None],
-        times: AgentTimes,
-    ) -> None:
-        self._times = times
-        self._device = device
-        self._support = support
-        self._tree = jobs.tree
-        self._ledger = jobs.ledger
-        self._jobs = jobs
-        self._health = health
-        self._changed = changed
-        self._probe = LimitProbe(kube, identity, namespace, jobs.tree, self._shown_before())
-        self._reservations = DmemReservations()
-        self._reservations_at = 0.0
-        self._log = structlog.get_logger(__name__)
+    kube: Kube
+    device: NVMLDevice
+    identity: GPUIdentity
+    support: LimitSupport
+    namespace: str
+    jobs: JobLimits
+    health: Health
+    changed: Callable[[], None]
+    times: AgentTimes
+    _reservations: DmemReservations = field(default_factory=DmemReservations)
+    _reservations_at: float = 0.0
+    _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
+
+    def __post_init__(self) -> None:
+        shown, tree = self._shown_before(), self.jobs.tree
+        self._probe = LimitProbe(self.kube, self.identity, self.namespace, tree, shown)
         self.decision = self._decide()
         """What limits the memory of jobs now."""
 
@@ -110,24 +103,24 @@ class DriverLimits:
                 await self._check(time.monotonic())
             except (NVMLError, KubernetesError) as error:
                 self._log.warning("limits not checked", error=str(error))
-            await asyncio.sleep(self._times.limits_every)
+            await asyncio.sleep(self.times.limits_every)
 
     async def _check(self, now: float) -> None:
-        device, server, support = self._device, self._ledger.server, self._support
+        device, server, support = self.device, self.jobs.ledger.server, self.support
         if support.missing is None:
-            await self._jobs.find(now)
-            self._jobs.add(await in_thread(_read, device, self._jobs.cgroups))
+            await self.jobs.find(now)
+            self.jobs.add(await in_thread(_read, device, self.jobs.cgroups))
             await self._correct(device)
             if server.spec.enforcement is not Enforcement.CLIENT:
                 await self._check_probe(device, server, now)
         before, self.decision = self.decision, self._decide()
         if self.decision != before:
             self._log.info("memory limits", decision=self.decision)
-            self._changed()
+            self.changed()
         since = now - self._reservations_at
-        if support.dmem and since >= self._times.reservations_every:
+        if support.dmem and since >= self.times.reservations_every:
             self._reservations_at = now
-            repaired = await in_thread(self._reservations.repair, device, self._tree)
+            repaired = await in_thread(self._reservations.repair, device, self.jobs.tree)
             if repaired:
                 self._log.info("repaired leftover reservations", cgroups=[*map(str, repaired)])
 
@@ -136,7 +129,7 @@ class DriverLimits:
 
         A limit that cannot be set is reported when it is read back (`JobLimits`).
         """
-        for cgroup, limits in self._jobs.to_correct().items():
+        for cgroup, limits in self.jobs.to_correct().items():
             try:
                 await in_thread(set_memory_limits, device, cgroup, limits.soft, limits.hard)
             except NVMLError as error:
@@ -144,34 +137,31 @@ class DriverLimits:
 
     async def _check_probe(self, device: NVMLDevice, server: GPUServer, now: float) -> None:
         required = server.spec.enforcement is Enforcement.DRIVER
-        if required and self._jobs.wrong:
+        if required and self.jobs.wrong:
             # The operator ends the job. The next one must not start here before limits work again.
             self._probe.forget()
             return
-        waiting = self._health.serves_containers
+        waiting = self.health.serves_containers
         await self._probe.check(device, server, now, waiting=waiting, required=required)
 
     def _decide(self) -> LimitDecision:
-        requested = self._ledger.server.spec.enforcement
-        decision = decide(requested, self._support, self._probe.result, self._jobs.wrong)
-        self._health.set(Source.LIMITS, decision.problem)
+        requested = self.jobs.ledger.server.spec.enforcement
+        decision = decide(requested, self.support, self._probe.result, self.jobs.wrong)
+        self.health.set(Source.LIMITS, decision.problem)
         return decision
 
-    def _shown_before(self) -> ProbeResult | None:
+    def _shown_before(self) -> ProbeResult:
         """Return what an earlier agent was shown, if jobs may leave no slot for a probe Pod now."""
-        status = self._ledger.server.status
-        if not status.allocations:
-            return None
+        status = self.jobs.ledger.server.status
         hook = status.capabilities.limit_hook if status.capabilities is not None else None
-        if hook is None or status.driver_version != self._support.driver:
-            return None
-        return ProbeResult(hook)
+        is_known = status.allocations and status.driver_version == self.support.driver
+        return ProbeResult(hook if hook and is_known else "Unknown")
 
     def capabilities(self) -> dict[str, Any]:
         """Return the capabilities that concern limits, as in the status."""
-        found: dict[str, Any] = {"memoryBackend": self._support.backend}
+        found: dict[str, Any] = {"memoryBackend": self.support.backend}
         requested = self.decision.condition.reason != "NotRequested"
-        if requested and self._support.missing is None:
+        if requested and self.support.missing is None:
             found["limitHook"] = self._probe.result.hook
         return found
 

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
 
@@ -13,6 +15,7 @@ from partita.kube.events import Events
 __all__ = ["LimitEnforcer"]
 
 
+@dataclass(slots=True)
 class LimitEnforcer:
     """Terminates processes of one GPU, with at most one termination in progress for each.
 
@@ -26,16 +29,13 @@ class LimitEnforcer:
         How long it waits.
     """
 
-    def __init__(
-        self, events: Events, terminate: Callable[[int], Awaitable[str]], times: AgentTimes
-    ) -> None:
-        self._events = events
-        self._times = times
-        self._terminate = terminate
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._excess: dict[Key, int] = {}
-        self._alarmed: set[Key] = set()
-        self._log = structlog.get_logger(__name__)
+    events: Events
+    terminate: Callable[[int], Awaitable[str]]
+    times: AgentTimes
+    _tasks: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    _excess: dict[Key, int] = field(default_factory=dict)
+    _alarmed: set[Key] = field(default_factory=set)
+    _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
 
     def enforce(self, violation: Violation) -> None:
         """Terminate the process of a violation, or only write an Event, once for a run."""
@@ -68,14 +68,14 @@ class LimitEnforcer:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _end(self, violation: Violation) -> None:
-        error, key = await self._terminate(violation.pid), violation.key
+        error, key = await self.terminate(violation.pid), violation.key
         if not error and violation.clients and key is not None:
             self._excess[key] = max(violation.clients, self.excess_clients(key))
         outcome = f"could not be terminated: {error}" if error else "was terminated"
         self._warn(violation, f"process {violation.pid} {outcome}")
-        await asyncio.sleep(self._times.terminate_again)
+        await asyncio.sleep(self.times.terminate_again)
 
     def _warn(self, violation: Violation, outcome: str) -> None:
         message = "; ".join(filter(None, (violation.used, outcome, violation.remedy)))
         self._log.warning("violation", reason=violation.reason, message=message)
-        self._events.warn(violation.about, violation.reason, message)
+        self.events.warn(violation.about, violation.reason, message)

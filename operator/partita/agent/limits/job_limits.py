@@ -11,7 +11,7 @@ it counts all of the container's memory, once.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -96,6 +96,7 @@ class _Pod:
     """Running containers that should have limits."""
 
 
+@dataclass(slots=True)
 class JobLimits:
     """The limits of the containers of all jobs on one GPU.
 
@@ -111,21 +112,13 @@ class JobLimits:
         Returns the variables of the containers of an allocation; empty if it is not prepared.
     """
 
-    def __init__(
-        self,
-        kube: Kube,
-        ledger: AllocationReader,
-        tree: CgroupTree,
-        events: Events,
-        variables: Callable[[Key], Mapping[str, str]],
-    ) -> None:
-        self._kube = kube
-        self.ledger = ledger
-        self.tree = tree
-        self._events = events
-        self._variables = variables
-        self._pods: dict[Key, _Pod] = {}
-        self._log = structlog.get_logger(__name__)
+    kube: Kube
+    ledger: AllocationReader
+    tree: CgroupTree
+    events: Events
+    variables: Callable[[Key], Mapping[str, str]]
+    _pods: dict[Key, _Pod] = field(default_factory=dict)
+    _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
 
     @property
     def cgroups(self) -> tuple[Path, ...]:
@@ -159,7 +152,7 @@ class JobLimits:
 
     async def _identify(self, allocation: LedgerEntry) -> None:
         try:
-            body = await self._kube.get(PODS, allocation.pod, allocation.namespace)
+            body = await self.kube.get(PODS, allocation.pod, allocation.namespace)
         except KubernetesError as error:
             self._log.info("Pod not read", pod=allocation.pod, error=str(error))
             return
@@ -178,7 +171,7 @@ class JobLimits:
                 found[cgroup] = _Container(allocation, name, expected, correctable=correctable)
 
     def _expected(self, allocation: LedgerEntry) -> MemoryLimits | None:
-        return limits_of(self._variables(allocation.key))
+        return limits_of(self.variables(allocation.key))
 
     def _follow(self, allocation: LedgerEntry) -> None:
         """Expect the current limits of a claim for its running containers."""
@@ -222,7 +215,7 @@ class JobLimits:
             "toolkit on the node"
         )
         self._log.warning("wrong memory limit", job=allocation.user, message=message)
-        self._events.warn(allocation.subject, "WrongMemoryLimit", message)
+        self.events.warn(allocation.subject, "WrongMemoryLimit", message)
 
     def mismatch(self, key: Key) -> LimitMismatch | None:
         """Return a wrong limit of an attempt; None if none is known."""

@@ -6,6 +6,7 @@ then has for the container's cgroup shows what the toolkit did. Nothing is infer
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice
@@ -32,8 +33,10 @@ cannot be scheduled, as on a cordoned node, or is not created while the GPU is o
 waited for: no job's Pod could start either."""
 RETRY_AFTER: Final = 600.0
 """Seconds after which a limit that is required, but did not work, is tried again."""
+_UNKNOWN: Final = ProbeResult("Unknown")
 
 
+@dataclass(slots=True)
 class LimitProbe:
     """What probe Pods have shown about one GPU's node.
 
@@ -49,25 +52,17 @@ class LimitProbe:
         What was shown before.
     """
 
-    def __init__(
-        self,
-        kube: Kube,
-        identity: GPUIdentity,
-        namespace: str,
-        tree: CgroupTree,
-        result: ProbeResult | None = None,
-    ) -> None:
-        self.result = result or ProbeResult("Unknown")
-        self._identity = identity
-        self._kube = kube
-        self._namespace = namespace
-        self._tree = tree
-        self._since: float | None = None
-        """Since when the result is known, or since when a probe Pod could show something."""
+    kube: Kube
+    identity: GPUIdentity
+    namespace: str
+    tree: CgroupTree
+    result: ProbeResult = _UNKNOWN
+    _since: float | None = None
+    """Since when the result is known, or since when a probe Pod could show something."""
 
     def forget(self) -> None:
         """Drop the result: another probe is needed."""
-        self.result, self._since = ProbeResult("Unknown"), None
+        self.result, self._since = _UNKNOWN, None
 
     async def check(
         self, gpu: NVMLDevice, server: GPUServer, now: float, *, waiting: bool, required: bool
@@ -115,7 +110,7 @@ class LimitProbe:
     async def _pod(self, server: GPUServer) -> Mapping[str, Any] | None:
         """Return the current probe Pod; None if there is none: another Pod may have its name."""
         try:
-            pod = await self._kube.get(PODS, probe_name(server.metadata.name), self._namespace)
+            pod = await self.kube.get(PODS, probe_name(server.metadata.name), self.namespace)
         except NotFoundError:
             return None
         owners = pod["metadata"].get("ownerReferences") or ()
@@ -131,10 +126,10 @@ class LimitProbe:
                 "Failed", f"the container of a probe Pod was not created ({failure})"
             )
         # The GPUServer may not say yet which GPU this is.
-        uuid, memory = self._identity.uuid, self._identity.memory
+        uuid, memory = self.identity.uuid, self.identity.memory
         expected = limits_of(probe_variables(uuid, memory))
         container = started_containers(pod).get(PROBE_CONTAINER)
-        cgroup = self._tree.container(pod["metadata"]["uid"], container) if container else None
+        cgroup = self.tree.container(pod["metadata"]["uid"], container) if container else None
         if cgroup is None or expected is None:
             return None
         found = await in_thread(memory_limits, gpu, cgroup)

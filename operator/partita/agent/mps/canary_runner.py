@@ -5,10 +5,10 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -50,6 +50,7 @@ class CanaryResult:
     """Its error."""
 
 
+@dataclass(slots=True)
 class CanaryRunner:
     """Runs the canaries of one GPU.
 
@@ -65,26 +66,23 @@ class CanaryRunner:
         Seconds in which a canary must end, unless the server needed long to start.
     """
 
-    def __init__(
-        self, uuid: str, pipes: Path, report: Callable[[], MPSReport | None], within: float
-    ) -> None:
-        self._uuid = uuid
-        self._pipes = pipes
-        self._report = report
-        self._within = within
-        self.pid = 0
-        """PID of the newest canary; 0 before the first one."""
-        self._log = structlog.get_logger(__name__)
+    uuid: str
+    pipes: Path
+    report: Callable[[], MPSReport | None]
+    within: float
+    pid: int = 0
+    """PID of the newest canary; 0 before the first one."""
+    _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
 
     async def run(self) -> CanaryResult:
         """Run a canary; it is killed if it hangs, or if this is cancelled."""
         loop = asyncio.get_running_loop()
-        began, report = loop.time(), self._report()
-        within = max(self._within, _SLOWER * report.started_in) if report else self._within
+        began, report = loop.time(), self.report()
+        within = max(self.within, _SLOWER * report.started_in) if report else self.within
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-m", "partita.agent.mps.canary", self._uuid),
+                *("-m", "partita.agent.mps.canary", self.uuid),
                 env={**os.environ, **self._environment(report)},
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
@@ -106,10 +104,10 @@ class CanaryRunner:
 
         With static SM partitions a client must choose one; clients may share a partition.
         """
-        pipes = self._pipes
+        pipes = self.pipes
         if report is not None and report.protocol == 3:
             pipes = namespace_directory(pipes, CANARY)
-        environment = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes), "CUDA_VISIBLE_DEVICES": self._uuid}
+        environment = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes), "CUDA_VISIBLE_DEVICES": self.uuid}
         if report is not None and report.sm_partitions:
             environment["CUDA_MPS_SM_PARTITION"] = report.sm_partitions[0]
         return environment

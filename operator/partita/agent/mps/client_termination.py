@@ -18,9 +18,9 @@ Go's does.
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import structlog
 
@@ -81,6 +81,7 @@ class _Client:
     server: int
 
 
+@dataclass(slots=True)
 class ClientTermination:
     """Terminates the MPS clients of one GPU whose Pods are being ended.
 
@@ -100,71 +101,61 @@ class ClientTermination:
         How long it waits.
     """
 
-    def __init__(
-        self,
-        *,
-        control: Callable[[float], MPSControl],
-        ledger: AllocationReader,
-        processes: PodsOfProcesses,
-        terminated: Callable[[int], None],
-        wedged: Callable[[str], None],
-        times: AgentTimes,
-    ) -> None:
-        self._control = control
-        self._ledger = ledger
-        self._processes = processes
-        self._terminated = terminated
-        self._wedged = wedged
-        self._times = times
-        self._release_times = ReleaseTimes()
-        self._done: set[tuple[int, ProcessIdentity]] = set()
-        """Clients that were terminated. MPS lists them until their processes exit."""
-        self._log = structlog.get_logger(__name__)
+    control: Callable[[float], MPSControl]
+    ledger: AllocationReader
+    processes: PodsOfProcesses
+    terminated: Callable[[int], None]
+    wedged: Callable[[str], None]
+    times: AgentTimes
+    _release_times: ReleaseTimes = field(default_factory=ReleaseTimes)
+    _done: set[tuple[int, ProcessIdentity]] = field(default_factory=set)
+    """Clients that were terminated. MPS lists them until their processes exit."""
+    _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
 
     async def run(self) -> NoReturn:
         """Terminate clients until cancelled."""
         while True:
             due = self._release_times.update(
-                self._ledger.allocations, time.monotonic(), datetime.now(UTC)
+                self.ledger.allocations, time.monotonic(), datetime.now(UTC)
             )
             if due:
                 try:
                     await self._terminate(due)
                 except MPSError as error:
                     self._log.warning("MPS clients not listed", error=str(error))
-                await event_or_timeout(self._ledger.changed, self._times.releases_every)
+                await event_or_timeout(self.ledger.changed, self.times.releases_every)
             else:
                 self._done.clear()
-                await self._ledger.changed.wait()
-                self._ledger.changed.clear()
+                await self.ledger.changed.wait()
+                self.ledger.changed.clear()
 
     async def _terminate(self, due: Mapping[Key, float]) -> None:
         """Terminate the clients whose time has come, the first Pod that is killed first."""
         # The ledger may change while the daemon answers.
-        by_pod = self._ledger.by_pod()
+        by_pod = self.ledger.by_pod()
         found: list[tuple[float, _Client]] = []
-        control = self._control(self._times.terminated_within)
+        control = self.control(self.times.terminated_within)
         for server in await control.servers():
             for pid in await control.clients(server):
-                identity = self._processes.identity(pid)
+                identity = self.processes.identity(pid)
                 entry = by_pod.get(identity.pod or "")
                 if entry is None or entry.key not in due or (pid, identity) in self._done:
                     continue
-                at, handles = due[entry.key], self._processes.catches(pid, signal.SIGTERM)
+                at, handles = due[entry.key], self.processes.catches(pid, signal.SIGTERM)
                 if not handles or time.monotonic() >= at:
                     found.append((at, _Client(pid, identity, entry.user, server)))
         for _, client in sorted(found, key=lambda entry: entry[0]):
             await self._terminate_client(control, client)
 
     async def _terminate_client(self, control: MPSControl, client: _Client) -> None:
-        if self._processes.identity(client.pid) != client.identity:
+        if self.processes.identity(client.pid) != client.identity:
             return  # it has exited, and another process may have its PID
         began = time.monotonic()
         log = self._log.bind(job=client.job, pid=client.pid)
         try:
             error = await control.terminate(client.server, client.pid)
         except MPSUnansweredError as unanswered:
-            self._wedged(f"MPS did not terminate a client of {client.job}: {unanswered}")
+            self.wedged(f"MPS did not terminate a client of {client.job}: {unanswered}")
             return
         except MPSError as failed:
             log.warning("MPS client not terminated", error=str(failed))
@@ -173,5 +164,5 @@ class ClientTermination:
             log.warning("MPS client not terminated", error=error)
         else:
             self._done.add((client.pid, client.identity))
-            self._terminated(client.pid)
+            self.terminated(client.pid)
             log.info("MPS client terminated", seconds=round(time.monotonic() - began, 3))

@@ -11,8 +11,8 @@ limits, they are set again.
 import asyncio
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import structlog
 
@@ -38,6 +38,7 @@ class SlotOwner:
     limits: NamespaceLimits
 
 
+@dataclass(slots=True)
 class SlotLimits:
     """The limits of the namespaces of one GPU.
 
@@ -53,27 +54,19 @@ class SlotLimits:
         Returns the prepared claims that have a slot, by slot.
     """
 
-    def __init__(
-        self,
-        *,
-        ledger: AllocationReader,
-        control: Callable[[], MPSControlV3 | None],
-        count: int,
-        owners: Callable[[], Mapping[int, SlotOwner]],
-    ) -> None:
-        self._ledger = ledger
-        self._control = control
-        self._count = count
-        self._owners = owners
-        self._lock = asyncio.Lock()
-        """Held while limits are set: whose a slot is must not change meanwhile."""
-        self._daemon = 0
-        self._applied: dict[int, NamespaceLimits] = {}
-        """The limits that this agent has set. How the daemon prints limits is not documented, so
-        those that an earlier agent has set are unknown."""
-        self._settled: object = None
-        """State in which all namespaces were as they should be."""
-        self._log = structlog.get_logger(__name__)
+    ledger: AllocationReader
+    control: Callable[[], MPSControlV3 | None]
+    count: int
+    owners: Callable[[], Mapping[int, SlotOwner]]
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while limits are set: whose a slot is must not change meanwhile."""
+    _daemon: int = 0
+    _applied: dict[int, NamespaceLimits] = field(default_factory=dict)
+    """The limits that this agent has set. How the daemon prints limits is not documented, so those
+    that an earlier agent has set are unknown."""
+    _settled: object = None
+    """State in which all namespaces were as they should be."""
+    _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
 
     async def open(self, slot: int, owner: SlotOwner) -> None:
         """Set the limits of a slot for the containers of a claim.
@@ -83,7 +76,7 @@ class SlotLimits:
         MPSError
             A client is still attached, or the control daemon does not answer.
         """
-        control = self._control()
+        control = self.control()
         if control is not None:
             async with self._lock:
                 if self._applied.get(slot) != owner.limits:
@@ -109,21 +102,21 @@ class SlotLimits:
         MPSError
             The control daemon does not answer.
         """
-        control = self._control()
+        control = self.control()
         if control is not None:
             async with self._lock:
                 await self._reconcile(control, daemon)
 
     async def _reconcile(self, control: MPSControlV3, daemon: int) -> None:
-        owners = self._owners()
-        state = (daemon, frozenset(self._ledger.allocations), frozenset(owners.items()))
+        owners = self.owners()
+        state = (daemon, frozenset(self.ledger.allocations), frozenset(owners.items()))
         if state == self._settled:
             return
         if daemon != self._daemon:
             self._daemon = daemon
             self._applied.clear()
         limits = await control.limits()
-        namespaces = [slot_namespace(slot) for slot in range(self._count)]
+        namespaces = [slot_namespace(slot) for slot in range(self.count)]
         if not limits.keys() >= {_DEFAULT, *namespaces}:
             return  # A daemon that starts adds them one after the other.
         complete = True
@@ -137,7 +130,7 @@ class SlotLimits:
         self, control: MPSControlV3, slot: int, owner: SlotOwner | None, *, is_open: bool
     ) -> bool:
         try:
-            if owner is None or owner.key not in self._ledger.allocations:
+            if owner is None or owner.key not in self.ledger.allocations:
                 if is_open:
                     await self._apply(control, slot, CLOSED)
             elif not is_open or self._applied.get(slot) != owner.limits:

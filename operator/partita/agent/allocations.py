@@ -12,12 +12,13 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
-from partita.kube.client import JOBS, SERVERS, Kube
+from partita.kube.client import JOBS, PODS, SERVERS, Kube
+from partita.kube.errors import NotFoundError
 from partita.kube.events import EventSubject
 from partita.models import Allocation, GPUServer
 from partita.models.errors import describe
 
-__all__ = ["AllocationReader", "Key", "LedgerEntry"]
+__all__ = ["AllocationReader", "Key", "LedgerEntry", "read_pod"]
 
 Key = tuple[str, str]
 """Key of a run in the ledger: UID of the claim, and UID of the Pod."""
@@ -50,6 +51,21 @@ class LedgerEntry(Allocation):
     def of(cls, uid: str, allocation: Allocation) -> "LedgerEntry":
         """Read an entry of the ledger."""
         return cls.model_construct(uid=uid, **dict(allocation))
+
+
+async def read_pod(kube: Kube, entry: LedgerEntry) -> dict[str, Any] | None:
+    """Read the Pod of an allocation; None if it is gone, also if another one has its name.
+
+    Raises
+    ------
+    KubernetesError
+        It cannot be read.
+    """
+    try:
+        pod = await kube.get(PODS, entry.pod, entry.namespace)
+    except NotFoundError:
+        return None
+    return pod if pod["metadata"]["uid"] == entry.pod_uid else None
 
 
 class AllocationReader:

@@ -23,7 +23,7 @@ from partita.agent.errors import (
     NVMLHangsError,
     SetupError,
 )
-from partita.agent.event_wait import event_or_timeout
+from partita.agent.event_wait import ends_within, event_or_timeout
 from partita.agent.gpu.nvml import close_library, open_library
 from partita.agent.gpu.nvml_threads import in_thread
 from partita.agent.gpu_report import GPUReport
@@ -163,11 +163,8 @@ class Agent:
     async def _serve(self) -> None:
         """Acquire the GPU and serve it; retry after errors."""
         # The ledger shows which processes on the GPU belong to jobs.
-        while not self.jobs.ledger.loaded.is_set():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._times.server_missed_every):
-                    await self.jobs.ledger.loaded.wait()
-                    break
+        loaded = self.jobs.ledger.loaded
+        while not await ends_within(self._times.server_missed_every, loaded.wait()):
             self._log.warning(
                 "waiting for the GPUServer: it does not exist, or this Pod may not read it; the "
                 "operator creates both, so delete a server Pod that it did not create"
@@ -264,11 +261,9 @@ class Agent:
 
         The operator reads the peaks then.
         """
-        if not self.jobs.ledger.loaded.is_set():
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._times.peaks_within):
-                await self._reporter.report(self.report(), time.monotonic(), ending=True)
+        if self.jobs.ledger.loaded.is_set():
+            write = self._reporter.report(self.report(), time.monotonic(), ending=True)
+            await ends_within(self._times.peaks_within, write)
 
     def report(self) -> GPUReport:
         """Return the current content of the GPUServer's status."""

@@ -4,11 +4,12 @@ import asyncio
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from functools import partial
+from typing import NoReturn
 
 import structlog
 
-from partita.agent.allocations import LedgerEntry
+from partita.agent.allocations import read_pod
 from partita.agent.dra.device import ClaimGPU
 from partita.agent.dra.plugin import DRAPlugin
 from partita.agent.dra.prepare import PreparedClaims
@@ -42,8 +43,7 @@ from partita.agent.usage.job_usage import GPUSample
 from partita.agent.usage.profile_store import ProfileStore
 from partita.agent.usage.sampling import SamplingThread
 from partita.constants import DRIVER
-from partita.kube.client import PODS, Kube
-from partita.kube.errors import NotFoundError
+from partita.kube.client import Kube
 from partita.models import SharingMode
 from partita.models.profile import Environment
 
@@ -163,19 +163,10 @@ class ServedGPU:
             memory=self.gpu.identity.memory,
             mode=settings.mode,
             slots=self.gpu.selection.spec.max_jobs,
-            cdi=self._cdi,
+            cdi=self.gpu.cdi,
             driver_limits=enforcement == "Driver",
             mps=report,
         )
-
-    @property
-    def _cdi(self) -> tuple[str, ...]:
-        """The CDI devices with the device files of the GPU, for claims."""
-        if self.gpu.cdi or self.settings.injection != "CDI":
-            return self.gpu.cdi
-        # The default name of a GPU in `nvidia-ctk cdi generate`:
-        # https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/cdi-support.html
-        return (f"nvidia.com/gpu={self.gpu.identity.uuid}",)
 
     async def run(self) -> NoReturn:
         """Serve until cancelled."""
@@ -283,7 +274,7 @@ class ServedGPU:
     async def _check_mps(self, mps: MPSHealth, now: float) -> None:
         report = self.setup.mps_report()
         self.health.set(Source.MPS_OPTIONS, self.gpu.selection.problem(report))
-        for end in await self.jobs.exits.decide(time.time(), self._read_pod):
+        for end in await self.jobs.exits.decide(time.time(), partial(read_pod, self.kube)):
             mps.report_unclean_end(end, now)
         mps.control = self.setup.control()
         mps.single_user = report is not None and report.single_user
@@ -309,12 +300,6 @@ class ServedGPU:
         """
         report = self.setup.mps_report()
         return report is not None and bool(report.sm_partitions)
-
-    async def _read_pod(self, allocation: LedgerEntry) -> dict[str, Any] | None:
-        try:
-            return await self.kube.get(PODS, allocation.pod, allocation.namespace)
-        except NotFoundError:
-            return None
 
     async def _check_gpu(self, now: float) -> None:
         """Check the GPU.

@@ -35,6 +35,9 @@ _POLL: Final = 0.1
 """Seconds between two looks at a lock, and at the files of an MPS that exits."""
 _MPS_EXITS_WITHIN: Final = 15.0
 """Seconds for MPS to exit, within the 30 s that a Pod has to terminate."""
+_CDI_DEVICE: Final = "nvidia.com/gpu={}"
+"""The default name of a GPU in `nvidia-ctk cdi generate`:
+https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/cdi-support.html."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,8 @@ class AcquiredGPU:
     selection: MPSSelection
     """What the partition asks of MPS."""
     cdi: tuple[str, ...]
-    """The CDI devices of NVIDIA's DRA driver; empty if the GPU is not from it."""
+    """The CDI devices with the device files of the GPU, for claims; empty if the container runtime
+    adds these because of NVIDIA_VISIBLE_DEVICES."""
     limit_support: LimitSupport | None
     """What there is for the driver's limits, which only MPS uses; None in other modes."""
 
@@ -106,7 +110,10 @@ class GPUSetup:
         support = None
         if settings.mode is SharingMode.MPS:
             support = await in_thread(limit_support, device, identity.driver, settings.cgroups)
-        return AcquiredGPU(device, identity, selection, reported.cdi, support)
+        cdi = reported.cdi
+        if not cdi and settings.injection == "CDI":
+            cdi = (_CDI_DEVICE.format(identity.uuid),)
+        return AcquiredGPU(device, identity, selection, cdi, support)
 
     async def _acquire(self, lock: FileLock, otherwise: str) -> None:
         end = time.monotonic() + self._times.locked_within

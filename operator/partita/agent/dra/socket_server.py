@@ -12,6 +12,8 @@ from grpclib.protocol import H2Protocol
 from grpclib.server import Handler, Server
 from typing_extensions import override
 
+from partita.agent.event_wait import ends_within
+
 __all__ = ["serve"]
 
 _CLOSE_DEADLINE: Final = 1.0
@@ -71,9 +73,8 @@ class _Server(Server):
         handlers = [c.handler for c in self._connections if isinstance(c.handler, Handler)]
         for handler in handlers:
             handler.close()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_CLOSE_DEADLINE):
-                await asyncio.gather(*(handler.wait_closed() for handler in handlers))
+        closed = asyncio.gather(*(handler.wait_closed() for handler in handlers))
+        await ends_within(_CLOSE_DEADLINE, closed)
         for connection in list(self._connections):
             connection.processor.close()
 

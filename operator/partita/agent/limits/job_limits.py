@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import structlog
 
-from partita.agent.allocations import AllocationReader, Key, LedgerEntry
+from partita.agent.allocations import AllocationReader, Key, LedgerEntry, read_pod
 from partita.agent.gpu.nvml_memory_limits import MemoryLimits
 from partita.agent.limits.cgroups import CgroupTree, children
 from partita.agent.limits.requested_limits import limits_of, started_containers
-from partita.kube.client import PODS, Kube
+from partita.kube.client import Kube
 from partita.kube.errors import KubernetesError
 from partita.kube.events import Events
 from partita.models.gpu_server import LimitMismatch
@@ -152,11 +152,11 @@ class JobLimits:
 
     async def _identify(self, allocation: LedgerEntry) -> None:
         try:
-            body = await self.kube.get(PODS, allocation.pod, allocation.namespace)
+            body = await read_pod(self.kube, allocation)
         except KubernetesError as error:
             self._log.info("Pod not read", pod=allocation.pod, error=str(error))
             return
-        if body["metadata"]["uid"] != allocation.pod_uid:
+        if body is None:
             return
         expected, found = self._expected(allocation), self._pods[allocation.key].containers
         initial, main = containers_of_claim(body, allocation.name)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import structlog
 
+from partita.agent.event_wait import ends_within
 from partita.agent.mps.namespaces import CANARY, namespace_directory
 from partita.agent.mps.report import MPSReport
 
@@ -130,6 +131,4 @@ async def _kill(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         with suppress(ProcessLookupError):
             process.kill()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_KILLED_WITHIN):
-                await process.wait()
+        await ends_within(_KILLED_WITHIN, process.wait())

@@ -34,6 +34,7 @@ from partita.agent.errors import (
     NVMLError,
     SetupError,
 )
+from partita.agent.event_wait import ends_within
 from partita.agent.file_lock import FileLock
 from partita.agent.gpu.nvml import close_library, open_library
 from partita.agent.gpu.nvml_threads import in_thread
@@ -146,9 +147,7 @@ class MPSDaemon:
             if now.is_other_daemon(config):
                 self._log.info("stopping MPS", why="the agent requests it")
                 return
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._times.mps_poll):
-                    await process.wait()
+            await ends_within(self._times.mps_poll, process.wait())
         if process.returncode is not None:
             self._log.warning("MPS has exited", code=process.returncode)
 
@@ -256,9 +255,7 @@ class MPSDaemon:
             # End the whole session: a server that runs on without its daemon would occupy the GPU.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._times.mps_ends_within):
-                    await process.wait()
+            await ends_within(self._times.mps_ends_within, process.wait())
         if self._output is not None:
             self._output.cancel()
         report = MPSReport.read(self._paths.mps_report)
@@ -273,9 +270,7 @@ class MPSDaemon:
         return control_client(self._protocol, pipes, asyncio.Lock(), deadline)
 
     async def _rest(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._stop.wait()
+        await ends_within(seconds, self._stop.wait())
 
 
 def clear_directory(directory: Path) -> None:

@@ -11,10 +11,11 @@ from typing import Any, Final
 import structlog
 from pydantic import ValidationError
 
+from partita.agent.allocations import read_pod
 from partita.agent.times import AgentTimes
 from partita.agent.usage.profiles import measurement, merge
 from partita.agent.usage.run_usage import MeasuredRun
-from partita.kube.client import PODS, PROFILES, Kube
+from partita.kube.client import PROFILES, Kube
 from partita.kube.errors import AlreadyExistsError, ConflictError, KubernetesError, NotFoundError
 from partita.models import ApplicationProfile, Outcome
 from partita.models.errors import describe
@@ -90,11 +91,8 @@ class ProfileStore:
     async def _succeeded(self, run: MeasuredRun) -> Measurement | None:
         """Measure a run that has succeeded; None if it has not, or was not measured completely."""
         allocation = run.allocation
-        try:
-            body = await self._kube.get(PODS, allocation.pod, allocation.namespace)
-        except NotFoundError:
-            return None
-        if body["metadata"]["uid"] != allocation.pod_uid:
+        body = await read_pod(self._kube, allocation)
+        if body is None:
             return None
         outcome = read_outcome(body.get("status") or {})
         start, end = outcome.started_at, outcome.finished_at

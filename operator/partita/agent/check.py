@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from partita.agent.errors import CUDAError, MPSError, NVMLError
+from partita.agent.event_wait import ends_within
 from partita.agent.gpu import nvml
 from partita.agent.gpu.cuda_driver import CUDADriver
 from partita.agent.mps.control import CONTROL, MPSControl
@@ -206,10 +207,9 @@ async def _mps(folder: str) -> AsyncIterator[dict[str, str]]:
         await _answering(control, daemon)
         yield environment
     finally:
-        with suppress(MPSError, TimeoutError):
+        with suppress(MPSError):
             await control.quit()
-            async with asyncio.timeout(_ENDS):
-                await daemon.wait()
+            await ends_within(_ENDS, daemon.wait())
         if daemon.returncode is None:
             daemon.kill()
 

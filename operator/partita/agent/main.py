@@ -89,8 +89,6 @@ class Agent:
         self._gpu: AcquiredGPU | None = None
         self._served: ServedGPU | None = None
         self.health = Health()
-        self._processes = PodsOfProcesses(settings.proc)
-        self._enforcer = LimitEnforcer(self._events, self._terminate, times)
         ledger = AllocationReader(kube, settings.server)
         tree = CgroupTree(settings.cgroups)
         self._claims = PreparedClaims(
@@ -112,14 +110,14 @@ class Agent:
         self.jobs = RunningJobs(
             processes=AllocatedProcesses(
                 ledger=ledger,
-                pods=self._processes,
+                pods=PodsOfProcesses(settings.proc),
                 sharers=ClaimSharers(kube, ledger),
                 unknown=UnknownProcessTracker(times),
                 server_pod=settings.pod_uid,
             ),
             run_usage=RunUsage(ledger, settings.mode, times),
             limits=JobLimits(kube, ledger, tree, self._events, self._claims.variables),
-            enforcer=self._enforcer,
+            enforcer=LimitEnforcer(self._events, self._terminate, times),
             events=self._events,
             mode=settings.mode,
         )
@@ -225,7 +223,7 @@ class Agent:
         mps = None
         if self._settings.mode is SharingMode.MPS:
             mps = self._setup.control(deadline=self._times.terminate_answers_within)
-        error = await terminate(pid, partial(self._processes.is_same, pid), mps)
+        error = await terminate(pid, partial(self.jobs.processes.pods.is_same, pid), mps)
         if not error:
             self.jobs.exits.terminated(pid)
         return error
@@ -306,7 +304,7 @@ class Agent:
 
     async def _shut_down(self) -> None:
         """Release the GPU if the Pod is deleted; do not release it if the agent only restarts."""
-        await self._enforcer.close()
+        await self.jobs.enforcer.close()
         if self._gpu is None or not await self._is_pod_deleted():
             return
         self.health.set(Source.SETUP, HealthProblem("AgentStopped", "the GPU is released"))

@@ -11,7 +11,7 @@ The driver changes a container and its ancestors one after another. So a differe
 the next check finds the same one.
 """
 
-from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -43,7 +43,8 @@ class DmemReservations:
         """
         found: dict[Path, tuple[int, int]] = {}
         repaired = []
-        for cgroup in _ancestors(tree):
+        # The cgroups above containers, from the Pods to kubelet's root of all Pods.
+        for cgroup in filter(_has_reservation, chain(tree.pods(), tree.above_pods())):
             limits = memory_limits(gpu, cgroup)
             if limits is None:
                 continue
@@ -61,14 +62,8 @@ class DmemReservations:
 
 def _soft(gpu: NVMLDevice, cgroup: Path) -> int:
     """Return a cgroup's own reservation, bytes. Without the file it would be its ancestor's."""
-    limits = memory_limits(gpu, cgroup) if (cgroup / _RESERVED).exists() else None
+    limits = memory_limits(gpu, cgroup) if _has_reservation(cgroup) else None
     return limits.soft if limits is not None else 0
-
-
-def _ancestors(tree: CgroupTree) -> Iterator[Path]:
-    """Yield the cgroups above containers, from the Pods to kubelet's root of all Pods."""
-    yield from filter(_has_reservation, tree.pods())
-    yield from filter(_has_reservation, tree.above_pods())
 
 
 def _has_reservation(cgroup: Path) -> bool:

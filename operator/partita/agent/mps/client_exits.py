@@ -154,7 +154,7 @@ def container_end(pod: Body | None, client: JobClient) -> ClientEnd | None:
     pod
         The Pod of the client's allocation; None if it does not exist.
     """
-    if pod is None or pod["metadata"]["uid"] != client.allocation.pod_uid:
+    if pod is None:
         return ClientEnd.KILLED
     codes = list(_exit_codes(pod.get("status") or {}, client.container))
     if not codes:

@@ -59,8 +59,6 @@ _LABEL: Final = "security.selinux"
 _LONGEST_PAUSE: Final = 30.0
 """Seconds before a daemon that failed to start is started again, doubled each time."""
 
-log = structlog.get_logger(__name__)
-
 
 class MPSDaemon:
     """Runs the control daemon of one GPU.
@@ -79,7 +77,7 @@ class MPSDaemon:
         self._paths = paths
         self._times = times
         self._stop = stop
-        self._log = log.bind(server=paths.server)
+        self._log = structlog.get_logger(__name__).bind(server=paths.server)
         self._process: asyncio.subprocess.Process | None = None
         self._pause = self._times.mps_first_pause
         self._protocol = 2

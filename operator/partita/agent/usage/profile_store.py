@@ -102,7 +102,7 @@ class ProfileStore:
         if start.timestamp() + 1 <= self._since:
             return None
         usage = run.trace.steps(start.timestamp(), end.timestamp())
-        seconds, pod_uid = _seconds(start, end), allocation.pod_uid
+        seconds, pod_uid = max(1.0, (end - start).total_seconds()), allocation.pod_uid
         return measurement(usage, seconds, self._where, run.beside, pod_uid=pod_uid)
 
     async def run(self, queue: "asyncio.Queue[MeasuredRun]") -> None:
@@ -157,8 +157,3 @@ def _read(body: dict[str, Any]) -> ApplicationProfile:
         raise _UnreadableError(
             f"ApplicationProfile {name} cannot be read ({describe(error)}): correct or delete it"
         ) from error
-
-
-def _seconds(start: datetime, end: datetime) -> float:
-    """Return the length of a run, at least 1 s: Kubernetes' times are whole seconds."""
-    return max(1.0, (end.astimezone(UTC) - start.astimezone(UTC)).total_seconds())

@@ -14,7 +14,6 @@ from partita.models.profile import (
     Environment,
     Measurement,
     ProfileStep,
-    SharedRun,
 )
 
 __all__ = ["MEMORY_OF_RUNS", "measurement", "merge"]
@@ -101,7 +100,7 @@ def merge(known: ApplicationProfileSpec, new: Measurement) -> ApplicationProfile
         runs=found.runs + 1,
         steps=steps,
         undisturbed=found.undisturbed + new.undisturbed,
-        shared_runs=_newest(found, new),
+        shared_runs=(*new.shared_runs, *found.shared_runs)[:_MOST_SHARED],
     )
     return known.model_copy(
         update={"measurements": tuple(merged if m is found else m for m in known.measurements)}
@@ -116,10 +115,6 @@ def _weights(found: Measurement, new: Measurement) -> tuple[float, float]:
     if found.undisturbed:
         return (min(found.undisturbed, MEMORY_OF_RUNS), 1) if new.undisturbed else (1, 0)
     return (0, 1) if new.undisturbed else (min(found.runs, MEMORY_OF_RUNS), 1)
-
-
-def _newest(old: Measurement, new: Measurement) -> tuple[SharedRun, ...]:
-    return (*new.shared_runs, *old.shared_runs)[:_MOST_SHARED]
 
 
 def _stretch(steps: Sequence[ProfileStep], count: int) -> list[ProfileStep]:

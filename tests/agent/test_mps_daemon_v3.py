@@ -142,7 +142,7 @@ def slot_limits(daemon: Mock, owners: Mock) -> SlotLimits:
 
 async def test_a_slot_that_a_starting_daemon_does_not_list_yet_is_opened_later():
     lists = [{"default": ("1M", "1")}, dict.fromkeys(("default", SLOT), ("1M", "1"))]
-    daemon = Mock(limits=AsyncMock(side_effect=lists), limit=AsyncMock())
+    daemon = Mock(MPSControlV3, limits=AsyncMock(side_effect=lists), limit=AsyncMock())
     slots = slot_limits(daemon, Mock(return_value={0: OWNER}))
     await slots.reconcile(1)
     await slots.reconcile(1)
@@ -152,7 +152,7 @@ async def test_a_slot_that_a_starting_daemon_does_not_list_yet_is_opened_later()
 async def test_a_limit_that_waits_for_a_client_is_set_after_a_restart_of_the_agent():
     listed = {"default": ("1M", "1"), SLOT: ("50M", "25")}
     refused = MPSRefusedError("has active clients")
-    daemon = Mock(limits=AsyncMock(return_value=listed), limit=AsyncMock())
+    daemon = Mock(MPSControlV3, limits=AsyncMock(return_value=listed), limit=AsyncMock())
     daemon.limit.side_effect = [refused, refused, None]
     slots = slot_limits(daemon, Mock(return_value={0: OWNER}))
     for _ in range(4):
@@ -167,7 +167,10 @@ async def test_a_slot_is_open_for_a_claim_that_gets_it_while_a_check_closes_it()
         await listed.wait()
         return {"default": ("1M", "1"), SLOT: ("100M", "25")}
 
-    daemon, owners = Mock(limits=limits, limit=AsyncMock()), Mock(return_value={0: OWNER})
+    daemon, owners = (
+        Mock(MPSControlV3, limits=limits, limit=AsyncMock()),
+        Mock(return_value={0: OWNER}),
+    )
     slots = slot_limits(daemon, owners)
     listed.set()
     await slots.reconcile(1)

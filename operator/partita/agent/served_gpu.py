@@ -27,10 +27,10 @@ from partita.agent.gpu.xid import FATAL_TO_CLIENTS
 from partita.agent.health import Health, HealthProblem, Source
 from partita.agent.kubelet.client import accepts_connections
 from partita.agent.limits.driver_limits import DriverLimits
+from partita.agent.limits.probe import LimitProbe
 from partita.agent.mps.canary_check import CanaryCheck
 from partita.agent.mps.canary_runner import CanaryRunner
 from partita.agent.mps.client_termination import ClientTermination
-from partita.agent.mps.control_v3 import MPSControlV3
 from partita.agent.mps.logs import mps_logs
 from partita.agent.mps.mps_health import MPSHealth
 from partita.agent.mps.slot_limits import SlotLimits
@@ -100,7 +100,7 @@ class ServedGPU:
         )
         self.slot_limits = SlotLimits(
             ledger=jobs.ledger,
-            control=self._control_v3,
+            control=setup.control,
             count=gpu.selection.spec.max_jobs,
             owners=self.claims.slot_owners,
         )
@@ -134,11 +134,9 @@ class ServedGPU:
             )
         if gpu.limit_support is not None:
             self.limits = DriverLimits(
-                kube=kube,
                 device=gpu.device,
-                identity=identity,
                 support=gpu.limit_support,
-                namespace=settings.namespace,
+                probe=LimitProbe(kube, identity, settings.namespace, jobs.limits.tree),
                 jobs=jobs.limits,
                 health=health,
                 changed=self.report_now.set,
@@ -264,7 +262,7 @@ class ServedGPU:
     async def _check_kubelet(self) -> None:
         """Check that kubelet can prepare claims: the Node says only after 40 s that it does not."""
         socket, message = self.settings.pod_resources, ""
-        if not self.dra.is_registered:
+        if not self.dra.registration.registered:
             message = f"kubelet has not registered the driver {DRIVER}: it must be 1.34 or newer"
         elif not await accepts_connections(socket):
             message = f"kubelet does not answer on {socket}: check that it runs"
@@ -285,10 +283,6 @@ class ServedGPU:
         if report is not None:
             with suppress(MPSError):
                 await self.slot_limits.reconcile(report.daemon)
-
-    def _control_v3(self) -> MPSControlV3 | None:
-        control = self.setup.control()
-        return control if isinstance(control, MPSControlV3) else None
 
     def _isolates_faults(self) -> bool:
         """Return whether a fatal Xid may concern a single job: then MPS decides.

@@ -149,12 +149,10 @@ class GPUSetup:
         if self._settings.mode is SharingMode.MPS:
             path, identity = self._settings.paths.mps_config, gpu.identity
             old = MPSConfig.read(path)
-            if old is None or old.uuid != identity.uuid:
-                old = MPSConfig("", 0)
-            config = replace(
-                old,
+            config = MPSConfig(
                 uuid=identity.uuid,
                 agent=os.getpid(),
+                restarts=old.restarts if old is not None and old.uuid == identity.uuid else 0,
                 slots=gpu.selection.spec.max_jobs,
                 protocol=gpu.selection.newest_protocol,
                 static_sm=gpu.selection.static_sm,

@@ -61,14 +61,12 @@ class DeviceHealthService:
         while True:
             changed = self._changed
             if self._reported is not None:
-                await call.send_message(self._report(*self._reported))
+                ready, message = self._reported
+                health = api.DeviceHealth(
+                    device=api.DeviceIdentifier(pool_name=self._server, device_name=DEVICE),
+                    health=api.DeviceHealth.HEALTHY if ready else api.DeviceHealth.UNHEALTHY,
+                    last_updated_time=int(time.time()),
+                    message=message,
+                )
+                await call.send_message(api.DevicesHealth(devices=[health]))
             await event_or_timeout(changed, self._times.health_every)
-
-    def _report(self, ready: bool, message: str) -> api.DevicesHealth:  # noqa: FBT001
-        health = api.DeviceHealth(
-            device=api.DeviceIdentifier(pool_name=self._server, device_name=DEVICE),
-            health=api.DeviceHealth.HEALTHY if ready else api.DeviceHealth.UNHEALTHY,
-            last_updated_time=int(time.time()),
-            message=message,
-        )
-        return api.DevicesHealth(devices=[health])

@@ -8,6 +8,7 @@ the claim prepared by the agent of its GPU. So each agent prepares only devices 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
@@ -52,6 +53,7 @@ _UNPREPARE_WITHIN: Final = 10.0
 """Seconds for another agent to unprepare a device. Without an answer its file is removed."""
 
 
+@dataclass
 class DRAPlugin:
     """Prepares claims for kubelet until it is cancelled.
 
@@ -68,43 +70,32 @@ class DRAPlugin:
         How long it waits.
     """
 
-    def __init__(
-        self,
-        *,
-        claims: PreparedClaims,
-        sockets: DriverSockets,
-        before_end: Callable[[], Awaitable[None]],
-        times: AgentTimes,
-    ) -> None:
-        self._times = times
-        self._server = server = claims.server
-        self._claims = claims
-        self._sockets = sockets
-        self._before_end = before_end
-        self._registration = Registration(sockets.service(server))
-        self.health = DeviceHealthService(server, times)
-        self._log = structlog.get_logger(__name__).bind(server=server)
+    claims: PreparedClaims
+    sockets: DriverSockets
+    before_end: Callable[[], Awaitable[None]]
+    times: AgentTimes
 
-    @property
-    def is_registered(self) -> bool:
-        """Whether kubelet has accepted the driver."""
-        return self._registration.registered
+    def __post_init__(self) -> None:
+        self._server = self.claims.server
+        self.registration = Registration(self.sockets.service(self._server))
+        self.health = DeviceHealthService(self._server, self.times)
+        self._log = structlog.get_logger(__name__).bind(server=self._server)
 
     async def run(self) -> NoReturn:
         """Serve until cancelled."""
-        service = self._sockets.service(self._server)
-        registration = self._sockets.registration(self._server)
+        service = self.sockets.service(self._server)
+        registration = self.sockets.registration(self._server)
         while True:
             try:
                 async with (
                     serve(service, self, self.health),
-                    serve(registration, self._registration),
+                    serve(registration, self.registration),
                 ):
                     while service.exists() and registration.exists():  # noqa: ASYNC110
-                        await asyncio.sleep(self._times.sockets_every)
+                        await asyncio.sleep(self.times.sockets_every)
             except OSError as error:
                 self._log.warning("DRA driver not served", error=str(error))
-                await asyncio.sleep(self._times.sockets_every)
+                await asyncio.sleep(self.times.sockets_every)
 
     def __mapping__(self) -> dict[str, Handler]:
         """Return the handlers of the service's methods, for grpclib."""
@@ -119,7 +110,7 @@ class DRAPlugin:
     async def _prepare(self, prepare: _Prepare, asked: api.Claim) -> api.PreparedClaim:
         """Prepare a claim; repeat it for a limited time if it cannot be prepared now."""
         name = f"ResourceClaim {asked.namespace}/{asked.name}"
-        until = time.monotonic() + self._times.prepare_within
+        until = time.monotonic() + self.times.prepare_within
         try:
             async with asyncio.timeout(_ANSWER_WITHIN):
                 while True:
@@ -128,7 +119,7 @@ class DRAPlugin:
                     except TransientPrepareError:
                         if time.monotonic() >= until:
                             raise
-                    await asyncio.sleep(self._times.prepare_retry)
+                    await asyncio.sleep(self.times.prepare_retry)
         except PrepareError as error:
             problem = str(error)
         except TimeoutError:
@@ -175,7 +166,7 @@ class DRAPlugin:
     async def _prepare_own(
         self, claim: Mapping[str, Any], result: Mapping[str, Any]
     ) -> api.PreparedClaim:
-        device, cdi = await self._claims.prepare(claim)
+        device, cdi = await self.claims.prepare(claim)
         prepared = api.PreparedDevice(
             request_names=[result["request"]],
             pool_name=device.server,
@@ -194,7 +185,7 @@ class DRAPlugin:
             It cannot be read, or is another one.
         """
         try:
-            claim = await self._claims.kube.get(CLAIMS, asked.name, asked.namespace)
+            claim = await self.claims.kube.get(CLAIMS, asked.name, asked.namespace)
         except NotFoundError:
             raise PrepareError("it does not exist any more") from None
         except KubernetesError as error:
@@ -225,7 +216,7 @@ class DRAPlugin:
         KubeletError
             It does not answer; the message goes on after "the agent".
         """
-        socket = self._sockets.of_agent(server)
+        socket = self.sockets.of_agent(server)
         if socket is None:
             raise KubeletError("does not run on this node")
         request = api.ClaimsRequest(claims=[asked])
@@ -236,7 +227,7 @@ class DRAPlugin:
 
     async def _unprepare_all(self, asked: api.Claim) -> None:
         """Have the devices of a claim unprepared by the agents of their GPUs."""
-        servers = {device.server for device in self._claims.folder.devices(asked.uid)}
+        servers = {device.server for device in self.claims.folder.devices(asked.uid)}
         for server in servers - {self._server}:
             try:
                 await self._ask(
@@ -244,13 +235,13 @@ class DRAPlugin:
                 )
             except KubeletError:
                 # The file is all that is left of the device.
-                self._claims.folder.remove(asked.uid, server)
+                self.claims.folder.remove(asked.uid, server)
         if not servers or self._server in servers:
             await self._unprepare_here(asked)
 
     async def _unprepare_here(self, asked: api.Claim) -> None:
-        self._claims.unprepare(asked.uid)
-        await self._before_end()
+        self.claims.unprepare(asked.uid)
+        await self.before_end()
 
 
 def _handler(answer: Callable[[api.Claim], Awaitable[Any]], response: type[Any]) -> Handler:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import structlog
 
 from partita.agent.errors import NVMLError
-from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice
+from partita.agent.gpu.nvml import NVMLDevice
 from partita.agent.gpu.nvml_memory_limits import (
     MemoryLimits,
     can_limit_memory,
@@ -30,7 +30,6 @@ from partita.agent.limits.dmem_reservations import DmemReservations
 from partita.agent.limits.job_limits import JobLimits
 from partita.agent.limits.probe import LimitProbe
 from partita.agent.times import AgentTimes
-from partita.kube.client import Kube
 from partita.kube.errors import KubernetesError
 from partita.models import GPUServer
 from partita.models.sharing import Enforcement
@@ -63,12 +62,12 @@ class DriverLimits:
 
     Parameters
     ----------
-    device, identity
+    device
         The GPU.
     support
         What the driver and the node have.
-    namespace
-        Namespace of the server Pod and of the probe Pod.
+    probe
+        Reads the probe Pod.
     jobs
         The containers of jobs that should have limits.
     changed
@@ -77,11 +76,9 @@ class DriverLimits:
         How long it waits.
     """
 
-    kube: Kube
     device: NVMLDevice
-    identity: GPUIdentity
     support: LimitSupport
-    namespace: str
+    probe: LimitProbe
     jobs: JobLimits
     health: Health
     changed: Callable[[], None]
@@ -91,8 +88,7 @@ class DriverLimits:
     _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
 
     def __post_init__(self) -> None:
-        shown, tree = self._shown_before(), self.jobs.tree
-        self._probe = LimitProbe(self.kube, self.identity, self.namespace, tree, shown)
+        self.probe.result = self._shown_before()
         self.decision = self._decide()
         """What limits the memory of jobs now."""
 
@@ -139,14 +135,14 @@ class DriverLimits:
         required = server.spec.enforcement is Enforcement.DRIVER
         if required and self.jobs.wrong:
             # The operator ends the job. The next one must not start here before limits work again.
-            self._probe.forget()
+            self.probe.forget()
             return
         waiting = self.health.serves_containers
-        await self._probe.check(device, server, now, waiting=waiting, required=required)
+        await self.probe.check(device, server, now, waiting=waiting, required=required)
 
     def _decide(self) -> LimitDecision:
         requested = self.jobs.ledger.server.spec.enforcement
-        decision = decide(requested, self.support, self._probe.result, self.jobs.wrong)
+        decision = decide(requested, self.support, self.probe.result, self.jobs.wrong)
         self.health.set(Source.LIMITS, decision.problem)
         return decision
 
@@ -162,7 +158,7 @@ class DriverLimits:
         found: dict[str, Any] = {"memoryBackend": self.support.backend}
         requested = self.decision.condition.reason != "NotRequested"
         if requested and self.support.missing is None:
-            found["limitHook"] = self._probe.result.hook
+            found["limitHook"] = self.probe.result.hook
         return found
 
 

@@ -111,12 +111,11 @@ class MPSDaemon:
     async def _check_access(self) -> None:
         try:
             await in_thread(open_library)
+            close_library()
         except DeviceAccessLostError:
             raise
         except NVMLError as error:
             self._log.warning("NVML fails", error=str(error))
-        else:
-            close_library()
 
     async def _configured(self) -> MPSConfig | None:
         """Wait for the configuration of a running agent; return None if stopped."""

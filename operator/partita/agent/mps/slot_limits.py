@@ -18,6 +18,7 @@ import structlog
 
 from partita.agent.allocations import AllocationReader, Key
 from partita.agent.errors import MPSError
+from partita.agent.mps.control import MPSControl
 from partita.agent.mps.control_v3 import MPSControlV3
 from partita.agent.mps.namespaces import CLOSED, NamespaceLimits, slot_namespace
 
@@ -47,7 +48,7 @@ class SlotLimits:
     ledger
         The allocations of the GPU.
     control
-        Returns a client of the control daemon; None if it does not have protocol 3.
+        Returns a client of the control daemon. Without protocol 3 nothing is done.
     count
         Number of slots.
     owners
@@ -55,7 +56,7 @@ class SlotLimits:
     """
 
     ledger: AllocationReader
-    control: Callable[[], MPSControlV3 | None]
+    control: Callable[[], MPSControl]
     count: int
     owners: Callable[[], Mapping[int, SlotOwner]]
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -77,7 +78,7 @@ class SlotLimits:
             A client is still attached, or the control daemon does not answer.
         """
         control = self.control()
-        if control is not None:
+        if isinstance(control, MPSControlV3):
             async with self._lock:
                 if self._applied.get(slot) != owner.limits:
                     await self._apply(control, slot, owner.limits)
@@ -103,7 +104,7 @@ class SlotLimits:
             The control daemon does not answer.
         """
         control = self.control()
-        if control is not None:
+        if isinstance(control, MPSControlV3):
             async with self._lock:
                 await self._reconcile(control, daemon)
 

@@ -138,8 +138,3 @@ class TestDecide:
         exits.update(1.0, {7: CLIENT})
         assert await exits.decide(2.0, pods) == []
         assert pods.reads == 0
-
-    def test_whether_a_client_has_left_is_told_once(self):
-        exits = vanished(7)
-        assert exits.has_left()
-        assert not exits.has_left()

@@ -162,7 +162,7 @@ def test_a_driver_that_fails_or_does_not_answer_keeps_new_jobs_away(gpu: Watched
     late = TIMES.samples_within + 1
     gpu.watch.answered(None, late)
     assert gpu.health.conditions().reason == "NVMLHangs"
-    gpu.watch.not_sampled(NVMLError("IRQ"))
+    gpu.watch.sampling_error = NVMLError("IRQ")
     gpu.watch.answered(None, late)
     assert gpu.health.conditions().message == "IRQ"
     assert not gpu.health.faulted

@@ -167,17 +167,16 @@ async def test_a_slot_is_open_for_a_claim_that_gets_it_while_a_check_closes_it()
         await listed.wait()
         return {"default": ("1M", "1"), SLOT: ("100M", "25")}
 
-    daemon, owners = (
-        Mock(MPSControlV3, limits=limits, limit=AsyncMock()),
-        Mock(return_value={0: OWNER}),
-    )
+    daemon = Mock(MPSControlV3, limits=limits, limit=AsyncMock())
+    owners = Mock(return_value={0: OWNER})
     slots = slot_limits(daemon, owners)
     listed.set()
     await slots.reconcile(1)
     listed.clear()
     owners.return_value = {}
-    work = [asyncio.create_task(slots.reconcile(1)), asyncio.create_task(slots.open(0, OWNER))]
+    work = [asyncio.create_task(slots.reconcile(1)), asyncio.create_task(slots.open(0))]
     await asyncio.sleep(0)
+    owners.return_value = {0: OWNER}
     listed.set()
     await asyncio.gather(*work)
     daemon.limit.assert_awaited_with(SLOT, LIMITS)

@@ -178,7 +178,7 @@ class TestOneUserAtATime:
     async def test_no_canary_waits_behind_the_clients_of_another_user(self, daemon: WatchedDaemon):
         await daemon.up()
         daemon.watch.single_user = daemon.allocated = True
-        daemon.exits.attempt_ended_unseen()
+        daemon.exits.ended_unseen = True
         daemon.control.pids = [7]
         await daemon.check()
         assert daemon.canaries.requests == 1

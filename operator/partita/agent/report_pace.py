@@ -47,13 +47,10 @@ class ReportPace:
 
     def __init__(self, times: AgentTimes) -> None:
         self._times = times
-        self._written_at = -inf
+        self.written_at = -inf
+        """Time of the last write, seconds of a monotonic clock."""
         self._begun_at = -inf
         self._active: set[str] = set()
-
-    def written(self, at: float) -> None:
-        """Take note of a write; `at` in seconds of a monotonic clock."""
-        self._written_at = at
 
     def is_due(
         self, patch: Json, known: Json, report: GPUReport, at: float, *, ending: bool = False
@@ -84,7 +81,7 @@ class ReportPace:
         peaks = {uid for uid in report.jobs if changed.get(uid, set()) & _PEAK}
         if ending and peaks:
             return True
-        since = at - self._written_at
+        since = at - self.written_at
         unknown = new.get("unknownProcesses", {})
         if (
             unknown is None

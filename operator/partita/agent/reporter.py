@@ -118,7 +118,7 @@ class Reporter:
         patch = status_patch(report, self._known, datetime.now(UTC))
         if not patch or not self._pace.is_due(patch, self._known, report, at, ending=ending):
             return False
-        self._pace.written(at)
+        self._pace.written_at = at
         try:
             body = await self._kube.patch(
                 SERVERS, self._name, {"status": patch}, subresource="status"

@@ -100,7 +100,7 @@ class RunningJobs:
     def _finish(self, removed: Iterable[LedgerEntry]) -> None:
         for allocation in removed:
             if not self.run_usage.end(allocation):
-                self.exits.attempt_ended_unseen()
+                self.exits.ended_unseen = True
             self.enforcer.forget(allocation.key)
 
     async def has_single_job(self) -> bool:

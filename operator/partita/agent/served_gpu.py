@@ -13,13 +13,7 @@ from partita.agent.allocations import read_pod
 from partita.agent.dra.device import ClaimGPU
 from partita.agent.dra.plugin import DRAPlugin
 from partita.agent.dra.prepare import PreparedClaims
-from partita.agent.errors import (
-    GPULostError,
-    MPSError,
-    NVMLError,
-    SetupError,
-    TransientPrepareError,
-)
+from partita.agent.errors import GPULostError, MPSError, NVMLError, SetupError
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.gpu.gpu_health import GPUHealth
 from partita.agent.gpu.nvml_threads import EventThread, in_thread
@@ -143,23 +137,19 @@ class ServedGPU:
                 times=times,
             )
 
-    def claim_gpu(self, *, probe: bool = False) -> ClaimGPU:
+    def claim_gpu(self, *, probe: bool = False) -> ClaimGPU | None:
         """Return the GPU as the devices of claims need it; see `ServesClaims`."""
-        settings, conditions = self.settings, self.health.conditions()
         enforcement = self.limits.decision.enforcement if self.limits is not None else "Client"
         report = self.setup.mps_report() if self.mps is not None else None
         # Without a report MPS has exited, and its slots are not known.
         has_exited = self.mps is not None and report is None
         if has_exited or not self.health.serves_containers or (enforcement is None and not probe):
-            raise TransientPrepareError(
-                f"GPUServer {settings.server} accepts no containers now: {conditions.reason}: "
-                f"{conditions.message}"
-            )
+            return None
         return ClaimGPU(
-            server=settings.server,
+            server=self.settings.server,
             uuid=self.gpu.identity.uuid,
             memory=self.gpu.identity.memory,
-            mode=settings.mode,
+            mode=self.settings.mode,
             slots=self.gpu.selection.spec.max_jobs,
             cdi=self.gpu.cdi,
             driver_limits=enforcement == "Driver",
@@ -205,7 +195,7 @@ class ServedGPU:
 
     def _on_samples(self, samples: list[GPUSample] | NVMLError) -> None:
         if isinstance(samples, NVMLError):
-            self._gpu_health.not_sampled(samples)
+            self._gpu_health.sampling_error = samples
             self._on_error(samples)
             return
         self._gpu_health.sampled(time.monotonic())
@@ -217,7 +207,7 @@ class ServedGPU:
 
     def _on_event(self, xid: int | NVMLError) -> None:
         if isinstance(xid, NVMLError):
-            self._gpu_health.no_events(xid)
+            self._gpu_health.event_error = xid
             self._on_error(xid)
             return
         self._gpu_health.event(xid, time.monotonic())

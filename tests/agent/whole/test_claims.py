@@ -212,7 +212,7 @@ async def test_an_agent_without_a_gpu_unprepares(node: Node, driver: Driver):
     await node.stop_mps()
     node.gpus.install_driver("450.51")
     node.start_agent()
-    assert "has no GPU now" in (await driver.prepare(node.name, claim)).error
+    assert "accepts no containers now" in (await driver.prepare(node.name, claim)).error
     assert await driver.unprepare(node.name, claim) == ""
     assert not claim.file.exists()
 

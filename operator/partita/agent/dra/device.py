@@ -56,18 +56,13 @@ class ServesClaims(Protocol):
 
     slot_limits: SlotLimits
 
-    def claim_gpu(self, *, probe: bool = False) -> ClaimGPU:
-        """Return the GPU as the devices of claims need it.
+    def claim_gpu(self, *, probe: bool = False) -> ClaimGPU | None:
+        """Return the GPU as the devices of claims need it; None if no container may start on it.
 
         Parameters
         ----------
         probe
             Whether it is for the probe Pod, which shows what can limit jobs.
-
-        Raises
-        ------
-        TransientPrepareError
-            No container may start on it now.
         """
 
 

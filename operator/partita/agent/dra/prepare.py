@@ -96,12 +96,13 @@ class PreparedClaims:
         TransientPrepareError
             No container may start on it now.
         """
-        if self.served is None:
-            conditions = self.health.conditions()
+        gpu = self.served.claim_gpu(probe=probe) if self.served is not None else None
+        if gpu is None:
+            said = self.health.conditions()
             raise TransientPrepareError(
-                f"GPUServer {self.server} has no GPU now: {conditions.reason}: {conditions.message}"
+                f"GPUServer {self.server} accepts no containers now: {said.reason}: {said.message}"
             )
-        return self.served.claim_gpu(probe=probe)
+        return gpu
 
     @property
     def _devices(self) -> list[ClaimDevice]:
@@ -287,11 +288,10 @@ class PreparedClaims:
         TransientPrepareError
             A client is still attached, or the control daemon does not answer.
         """
-        limits = namespace_limits(device.variables)
-        if self.served is None or limits is None or device.slot is None:
+        if self.served is None or device.slot is None:
             return
         try:
-            await self.served.slot_limits.open(device.slot, SlotOwner(device.key, limits))
+            await self.served.slot_limits.open(device.slot)
         except MPSError as error:
             raise TransientPrepareError(f"no limits for slot {device.slot}: {error}") from error
 

@@ -61,11 +61,11 @@ class GPUHealth:
     health: Health
     released: Callable[[], bool]
     times: AgentTimes
-    _sampled_at: float = 0.0
-    _sampling_error: NVMLError | None = None
+    sampling_error: NVMLError | None = None
     """Why there is no newer sample; None if NVML has not answered."""
-    _event_error: NVMLError | None = None
+    event_error: NVMLError | None = None
     """Why no events are received any more."""
+    _sampled_at: float = 0.0
     _last_error: float = 0.0
     _lost_since: float | None = None
     _quiet_needed: float = 0.0
@@ -116,19 +116,11 @@ class GPUHealth:
     def reading(self, now: float) -> None:
         """Record that threads begin to read the GPU."""
         self._sampled_at = now
-        self._sampling_error = self._event_error = None
+        self.sampling_error = self.event_error = None
 
     def sampled(self, now: float) -> None:
         """Record that NVML has answered with a sample."""
-        self._sampled_at, self._sampling_error = now, None
-
-    def not_sampled(self, error: NVMLError) -> None:
-        """Record why there is no sample."""
-        self._sampling_error = error
-
-    def no_events(self, error: NVMLError) -> None:
-        """Record why no events are received any more."""
-        self._event_error = error
+        self._sampled_at, self.sampling_error = now, None
 
     def answered(self, error: NVMLError | None, now: float) -> bool:
         """Record whether NVML answers; return whether events must be received anew.
@@ -150,14 +142,14 @@ class GPUHealth:
         no_samples = now - self._sampled_at > within
         if no_samples:
             without = NVMLHangsError(f"NVML has not answered for {within:g} s")
-            error = error or self._sampling_error or without
-        error = error or self._event_error
+            error = error or self.sampling_error or without
+        error = error or self.event_error
         if not self.is_lost:
             problem = HealthProblem(error.reason, str(error)) if error is not None else None
             self.health.set(Source.GPU, problem)
         if no_samples and isinstance(error, DeviceAccessLostError):
             raise error
-        return error is not None and error is self._event_error
+        return error is not None and error is self.event_error
 
     def found(self, now: float) -> None:
         """Record that a lost GPU answers again. It is healthy only after its jobs are released.

@@ -158,7 +158,8 @@ class JobLimits:
             return
         if body is None:
             return
-        expected, found = self._expected(allocation), self._pods[allocation.key].containers
+        expected = limits_of(self.variables(allocation.key))
+        found = self._pods[allocation.key].containers
         initial, main = containers_of_claim(body, allocation.name)
         started = started_containers(body)
         for name in [container["name"] for container in (*initial, *main)]:
@@ -170,12 +171,9 @@ class JobLimits:
                 correctable = not allocation.job
                 found[cgroup] = _Container(allocation, name, expected, correctable=correctable)
 
-    def _expected(self, allocation: LedgerEntry) -> MemoryLimits | None:
-        return limits_of(self.variables(allocation.key))
-
     def _follow(self, allocation: LedgerEntry) -> None:
         """Expect the current limits of a claim for its running containers."""
-        limits = self._expected(allocation)
+        limits = limits_of(self.variables(allocation.key))
         for container in self._pods[allocation.key].containers.values():
             if limits is not None and limits != container.expected:
                 container.expect(limits)

@@ -69,8 +69,12 @@ class ClientExits:
         """Clients that have ended, it is not known how, by PID; and when they were missing first.
         """
         self._terminated: set[int] = set()
-        self._has_left = False
-        self._ended_unseen = False
+        self.has_left = False
+        """Whether any client has ended since this was reset."""
+        self.ended_unseen = False
+        """Whether an attempt has ended of which no sample showed a client, since this was reset.
+
+        It may have had one that was killed between two samples."""
 
     @property
     def undecided(self) -> bool:
@@ -87,7 +91,7 @@ class ClientExits:
         """
         for pid, client in self.clients.items():
             if pid not in clients:
-                self._has_left = True
+                self.has_left = True
                 if pid in self._terminated:
                     self._terminated.discard(pid)
                 else:
@@ -98,23 +102,6 @@ class ClientExits:
         """Record that MPS has terminated the work of a client: its end is clean."""
         if self._vanished.pop(pid, None) is None and pid in self.clients:
             self._terminated.add(pid)
-
-    def has_left(self) -> bool:
-        """Return whether any client has ended since the last call."""
-        found, self._has_left = self._has_left, False
-        return found
-
-    def attempt_ended_unseen(self) -> None:
-        """Record that an attempt has ended of which no sample showed a client.
-
-        It may have had one that was killed between two samples.
-        """
-        self._ended_unseen = True
-
-    def has_ended_unseen(self) -> bool:
-        """Return whether such an attempt has ended since the last call."""
-        found, self._ended_unseen = self._ended_unseen, False
-        return found
 
     async def decide(
         self, now: float, read_pod: Callable[[LedgerEntry], Awaitable[Body | None]]

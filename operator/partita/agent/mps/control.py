@@ -27,6 +27,7 @@ from partita.constants import MPS_MAX_CLIENTS
 __all__ = [
     "COMMAND_DEADLINE",
     "CONTROL",
+    "NOT_INSTALLED",
     "MPSControl",
     "ServerState",
     "max_clients",
@@ -36,6 +37,9 @@ __all__ = [
 
 CONTROL: Final = "nvidia-cuda-mps-control"
 """NVIDIA's program for both the daemon and the command-line client."""
+NOT_INSTALLED: Final = (
+    f"{CONTROL} is not on PATH: NVIDIA's runtime installs it with the driver capability `compute`"
+)
 COMMAND_DEADLINE: Final = 5.0
 """Seconds for one command. An assumption: an idle daemon answers within 50 ms."""
 _REJECTED: Final = "Cannot send command"
@@ -196,10 +200,10 @@ class MPSControl:
         (https://docs.nvidia.com/deploy/mps/latest/common-tasks.html, "Using Static SM
         Partitioning"), so this is done before the server is started.
         """
-        table = parse_partitions(await self.command("lspart"))
-        made = [f"{uuid}/{name}" for name in table.names]
+        all_chunks, names = parse_partitions(await self.command("lspart"))
+        made = [f"{uuid}/{name}" for name in names]
         while len(made) < count:
-            chunks = equal_chunks(table.chunks, count)
+            chunks = equal_chunks(all_chunks, count)
             answer = (await self.command(f"sm_partition add {uuid} {chunks}")).strip()
             if not answer.startswith(f"{uuid}/") or len(answer.split()) != 1:
                 raise no_partitions(answer)
@@ -280,10 +284,7 @@ class MPSControl:
                 env=environment,
             )
         except FileNotFoundError:
-            raise MPSGoneError(
-                f"{CONTROL} is not on PATH: NVIDIA's runtime installs it with the driver "
-                "capability `compute`"
-            ) from None
+            raise MPSGoneError(NOT_INSTALLED) from None
         try:
             out, err = await process.communicate(f"{text}\n".encode())
         finally:

@@ -233,11 +233,11 @@ class MPSHealth:
 
     def _count(self, pids: Sequence[int]) -> None:
         """Count the clients of jobs, and renew the canary if one may have harmed MPS unseen."""
-        had_clients = bool(self.clients)
+        has_left = self.exits.has_left or bool(self.clients)
         self.clients = frozenset(pids) - {self.canary.runner.pid}
-        has_left = self.exits.has_left() or had_clients
-        if self.exits.has_ended_unseen() or (has_left and not self.clients):
+        if self.exits.ended_unseen or (has_left and not self.clients):
             self.canary.renew()
+        self.exits.has_left = self.exits.ended_unseen = False
 
     async def _answered(self, state: ServerState | None, now: float) -> None:
         if self._server and self._server == self._replaced:

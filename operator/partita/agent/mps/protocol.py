@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from partita.agent.errors import SetupError
 from partita.agent.mps.config import MPSConfig
-from partita.agent.mps.control import COMMAND_DEADLINE, CONTROL, MPSControl
+from partita.agent.mps.control import COMMAND_DEADLINE, CONTROL, NOT_INSTALLED, MPSControl
 from partita.agent.mps.control_v3 import MPSControlV3
 from partita.agent.mps.namespaces import daemon_configuration
 
@@ -91,8 +91,4 @@ async def start_daemon(
             start_new_session=True,
         )
     except FileNotFoundError:
-        raise SetupError(
-            "NoMPS",
-            f"{CONTROL} is not on PATH: NVIDIA's runtime installs it with the driver "
-            "capability `compute`",
-        ) from None
+        raise SetupError("NoMPS", NOT_INSTALLED) from None

@@ -69,8 +69,8 @@ class SlotLimits:
     """State in which all namespaces were as they should be."""
     _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
 
-    async def open(self, slot: int, owner: SlotOwner) -> None:
-        """Set the limits of a slot for the containers of a claim.
+    async def open(self, slot: int) -> None:
+        """Set the limits of a slot before the containers of its owner start.
 
         Raises
         ------
@@ -80,7 +80,8 @@ class SlotLimits:
         control = self.control()
         if isinstance(control, MPSControlV3):
             async with self._lock:
-                if self._applied.get(slot) != owner.limits:
+                owner = self.owners().get(slot)
+                if owner is not None and self._applied.get(slot) != owner.limits:
                     await self._apply(control, slot, owner.limits)
 
     async def _apply(self, control: MPSControlV3, slot: int, limits: NamespaceLimits) -> None:

@@ -6,7 +6,6 @@ not used.
 https://docs.nvidia.com/deploy/mps/latest/common-tasks.html, "Using Static SM Partitioning".
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from partita.agent.errors import MPSGarbledError, SetupError
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "REASON",
-    "PartitionTable",
     "check_static_sm",
     "equal_chunks",
     "no_partitions",
@@ -63,18 +61,13 @@ def check_static_sm(identity: "GPUIdentity") -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionTable:
-    """The partitions of a GPU, as the control daemon lists them."""
-
-    chunks: int
-    """Number of chunks of the GPU."""
-    names: tuple[str, ...]
-    """The existing partitions."""
-
-
-def parse_partitions(answer: str) -> PartitionTable:
+def parse_partitions(answer: str) -> tuple[int, list[str]]:
     """Parse the answer to `lspart` of a daemon that serves one GPU.
+
+    Returns
+    -------
+    int, list of str
+        Number of chunks of the GPU, and the existing partitions.
 
     Raises
     ------
@@ -89,8 +82,8 @@ def parse_partitions(answer: str) -> PartitionTable:
     free = [row for row in rows if len(row) == _COLUMNS and row[1] == "-"]
     if len(free) != 1 or not (free[0][2].isdigit() and free[0][3].isdigit()):
         raise MPSGarbledError(f"not a table of partitions: {answer[:200]!r}")
-    names = tuple(row[1] for row in rows if row[1] != "-")
-    return PartitionTable(int(free[0][2]) + int(free[0][3]), names)
+    names = [row[1] for row in rows if row[1] != "-"]
+    return int(free[0][2]) + int(free[0][3]), names
 
 
 def equal_chunks(chunks: int, partitions: int) -> int:

@@ -22,7 +22,7 @@
 from array import array
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from partita.agent.times import AgentTimes
@@ -169,6 +169,7 @@ class _Bin:
         return TracePoint(self.memory, busy, occupancy, pcie, bandwidth)
 
 
+@dataclass(slots=True)
 class UsageTrace:
     """The usage of one job over time, in at most twice as many intervals as a profile has steps.
 
@@ -180,31 +181,24 @@ class UsageTrace:
     limit
         Steps of the profile.
     interval
-        Initial length of an interval, seconds.
+        Length of an interval, seconds, which grows.
     idle_after
         Seconds without a kernel after which the job is idle.
     """
 
-    def __init__(
-        self,
-        limit: int = PROFILE_STEPS,
-        interval: float = SAMPLE_INTERVAL,
-        idle_after: float = AgentTimes.idle_after,
-    ) -> None:
-        self._idle_after = idle_after
-        self._capacity = 2 * limit
-        self._limit = limit
-        self._width = interval
-        self._bins: list[_Bin] = []
-        self.first: float | None = None
-        """Time of the job's first use of the GPU, from `time.time`."""
-        self.peak = 0
-        """Largest memory, bytes."""
-        self.last = TracePoint()
-        """The usage that was added last."""
-        self._utilization = MovingMean()
-        self._unused_since: float | None = None
-        self._newest = 0.0
+    limit: int = PROFILE_STEPS
+    interval: float = SAMPLE_INTERVAL
+    idle_after: float = AgentTimes.idle_after
+    first: float | None = None
+    """Time of the job's first use of the GPU, from `time.time`."""
+    peak: int = 0
+    """Largest memory, bytes."""
+    last: TracePoint = TracePoint()
+    """The usage that was added last."""
+    _bins: list[_Bin] = field(default_factory=list)
+    _utilization: MovingMean = field(default_factory=MovingMean)
+    _unused_since: float | None = None
+    _newest: float = 0.0
 
     def add(self, at: float, usage: TracePoint) -> None:
         """Add a sample; a sample older than the first one counts at the time of the first one."""
@@ -218,8 +212,8 @@ class UsageTrace:
         elif self._unused_since is None:
             self._unused_since = at
         before, self.last = self.last, usage
-        index = max(0, int((at - self.first) / self._width + _ROUNDING))
-        while index >= self._capacity:
+        index = max(0, int((at - self.first) / self.interval + _ROUNDING))
+        while index >= 2 * self.limit:
             self._halve()
             index //= 2
         while len(self._bins) < index:
@@ -242,7 +236,7 @@ class UsageTrace:
         None if one has run in the last seconds (`AgentTimes.idle_after`).
         """
         since = self._unused_since
-        return since if since is not None and self._newest - since >= self._idle_after else None
+        return since if since is not None and self._newest - since >= self.idle_after else None
 
     def __len__(self) -> int:
         return len(self._bins)
@@ -251,7 +245,7 @@ class UsageTrace:
         for left, right in zip(self._bins[::2], self._bins[1::2], strict=False):
             left.merge(right)
         self._bins = self._bins[::2]
-        self._width *= 2
+        self.interval *= 2
 
     def steps(self, start: float, end: float) -> list[TracePoint]:
         """Divide a run into equal steps; usage is zero before the first and after the last sample.
@@ -261,18 +255,18 @@ class UsageTrace:
         start, end
             Start and end of the run, from `time.time`.
         """
-        duration = max(end - start, self._width)
-        count = max(1, min(self._limit, round(duration / self._width)))
+        duration = max(end - start, self.interval)
+        count = max(1, min(self.limit, round(duration / self.interval)))
         offset = (start if self.first is None else self.first) - start
         step = duration / count
         made = [_Bin() for _ in range(count)]
-        for number, interval in enumerate(self._bins):
-            since = min(max(0.0, offset + number * self._width), duration)
-            until = min(max(0.0, offset + (number + 1) * self._width), duration)
+        for number, old in enumerate(self._bins):
+            since = min(max(0.0, offset + number * self.interval), duration)
+            until = min(max(0.0, offset + (number + 1) * self.interval), duration)
             first = min(count - 1, int(since / step + _ROUNDING))
             last = min(count - 1, max(first, int(until / step - _ROUNDING)))
             for index in range(first, last + 1):
                 overlap = min(until, (index + 1) * step) - max(since, index * step)
                 # The memory peak of an interval that only touches the step counts, too.
-                made[index].merge(interval, max(overlap / self._width, 1e-6))
+                made[index].merge(old, max(overlap / self.interval, 1e-6))
         return [step_usage.usage() for step_usage in made]

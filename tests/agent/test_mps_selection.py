@@ -15,7 +15,7 @@ from partita.models.gpu_server import GPUServerSpec
 A100 = GPUIdentity(
     "GPU-1", "A100", "Ampere", 40 << 30, 108, 0, (8, 0), mig=False, vgpu=False, driver="610.10"
 )
-V2 = MPSReport(daemon=7, protocol=2, no_protocol_3="it refuses the option -p")
+V2 = MPSReport(daemon=7, protocol=2, no_protocol_3=True)
 
 
 def selection(*, user_namespaces: bool = False, **spec: Any) -> MPSSelection:

@@ -82,8 +82,8 @@ class MPSDaemon:
         self._pause = self._times.mps_first_pause
         self._protocol = 2
         self._output: asyncio.Task[None] | None = None
-        self._no_protocol_3 = ""
-        """Why protocol 3 does not work; empty if it works, or was not tried."""
+        self._no_protocol_3 = False
+        """Whether the daemon has refused protocol 3."""
 
     async def run(self) -> None:
         """Run daemons until stopped.
@@ -173,8 +173,7 @@ class MPSDaemon:
                 if choice is last:
                     raise
                 self._log.info("MPS refuses an option", arguments=choice.arguments)
-                if choice.protocol == 3:
-                    self._no_protocol_3 = "it refuses the option -p"
+                self._no_protocol_3 |= choice.protocol == 3
             except SetupError as error:
                 failed = replace(report, daemon=0, no_sm_partitions=str(error))
                 failed.write(self._paths.mps_report)

@@ -17,8 +17,8 @@ class MPSReport(SharedFile):
     """Its protocol: 2 or 3."""
     single_user: bool = False
     """Whether it serves the clients of one user at a time."""
-    no_protocol_3: str = ""
-    """Why protocol 3 does not work; empty if it works, or was not asked for."""
+    no_protocol_3: bool = False
+    """Whether the daemon refuses protocol 3."""
     sm_partitions: tuple[str, ...] = ()
     """CUDA_MPS_SM_PARTITION of each slot; empty without static SM partitions."""
     no_sm_partitions: str = ""

@@ -17,6 +17,10 @@ __all__ = ["MPSSelection"]
 _PROTOCOL_3: Final = "MPSProtocol3"
 _STATIC_SM: Final = "StaticSMPartitions"
 _MULTI_USER: Final = "MPSMultiUser"
+_NOT_SUPPORTED: Final = (
+    "the MPS control daemon does not speak protocol 3 (it refuses the option -p): install driver "
+    "r615 or later"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ class MPSSelection:
         if self.spec.protocol is MPSProtocol.V3 and report.protocol != 3:
             return HealthProblem(
                 "MPSProtocol3NotSupported",
-                f"{_not_supported(report)}, or set sharing.protocol to Auto",
+                f"{_NOT_SUPPORTED}, or set sharing.protocol to Auto",
             )
         return None
 
@@ -82,7 +86,7 @@ class MPSSelection:
         if report.protocol == 3:
             return _condition(_PROTOCOL_3, "True", "InUse", "")
         if report.no_protocol_3:
-            return _condition(_PROTOCOL_3, "False", "NotSupported", _not_supported(report))
+            return _condition(_PROTOCOL_3, "False", "NotSupported", _NOT_SUPPORTED)
         if self.spec.protocol is MPSProtocol.V2:
             said = "sharing.protocol of the partition is 2"
             return _condition(_PROTOCOL_3, "False", "NotRequested", said)
@@ -108,13 +112,6 @@ class MPSSelection:
         if report.no_sm_partitions:
             return _condition(_STATIC_SM, "False", "NotSupported", report.no_sm_partitions)
         return _condition(_STATIC_SM, "True", "InUse", "")
-
-
-def _not_supported(report: MPSReport) -> str:
-    return (
-        f"the MPS control daemon does not speak protocol 3 ({report.no_protocol_3}): install "
-        "driver r615 or later"
-    )
 
 
 def _condition(kind: str, status: str, reason: str, message: str) -> Condition:

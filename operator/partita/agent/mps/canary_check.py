@@ -90,8 +90,8 @@ class CanaryCheck:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def step(self, now: float, *, queued: bool = False) -> CanaryOutcome | None:
-        """Start a canary if one is needed; return the outcome of one that has ended.
+    def step(self, now: float, *, queued: bool = False) -> bool:
+        """Start a canary if one is needed; return whether one has hung.
 
         Call it while MPS is ACTIVE.
 
@@ -110,9 +110,9 @@ class CanaryCheck:
         elif (self.required or self._renew) and now >= self._retry_at and not busy:
             self._task = asyncio.ensure_future(self.runner.run())
             self._disturbed = False
-        return None
+        return False
 
-    def _ended(self, result: CanaryResult, now: float) -> CanaryOutcome:
+    def _ended(self, result: CanaryResult, now: float) -> bool:
         self._task = None
         self.checks += 1
         self.seconds, self.error = result.seconds, result.message
@@ -123,18 +123,18 @@ class CanaryCheck:
             if not self._again:
                 self.required = ""
             self._again = False
-            return outcome
+            return False
         self.failures += 1
         self._again = False
         if outcome is CanaryOutcome.HUNG and not self._disturbed:
             self.hung += 1
             self.required = f"a canary client hung: {result.message}"
-            return outcome
+            return True
         self.hung = 0
         self.refused += 1
         self._retry_at = now + min(_FIRST_RETRY * 2.0 ** (self.refused - 1), _LONGEST_RETRY)
         self.require(f"a canary client was refused: {result.message}")
-        return CanaryOutcome.REFUSED
+        return False
 
     def status(self) -> dict[str, Any]:
         """Return the field `canary` of the status of MPS."""

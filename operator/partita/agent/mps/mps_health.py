@@ -23,7 +23,6 @@ import structlog
 from partita.agent.errors import MPSBusyError, MPSError, MPSGoneError
 from partita.agent.health import RELEASED_WITHIN, Health, HealthProblem, Source
 from partita.agent.mps.canary_check import CanaryCheck
-from partita.agent.mps.canary_runner import CanaryOutcome
 from partita.agent.mps.client_exits import ClientExits, UncleanEnd
 from partita.agent.mps.control import MPSControl, ServerState
 from partita.agent.times import AgentTimes
@@ -273,8 +272,7 @@ class MPSHealth:
         if self._reported:
             return  # a fault, whose cause is about to be known
         self.health.clear(Source.MPS_STARTING)
-        outcome = self.canary.step(now, queued=self.single_user and bool(self.clients))
-        hung = outcome is CanaryOutcome.HUNG
+        hung = self.canary.step(now, queued=self.single_user and bool(self.clients))
         if hung and (self._unclean_at is not None or self.canary.hung >= _HANGS):
             self._wedged(f"a canary client hung: {self.canary.error}", now)
             return

@@ -10,7 +10,8 @@ from partita.models.quantities import format_time
 from partita.store.work_queue import utc_now
 from support.api import Answer
 from support.claimed_env import claimed_env
-from support.history import GROUP_PATH, Body
+from support.history import GROUP_PATH
+from support.versions import Body
 
 if TYPE_CHECKING:
     from support.system import System

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from partita.constants import ALLOCATION_GATE
 from support.claims import claim_request
-from support.system import Body, System
+from support.system import System
+from support.versions import Body
 from support.workloads import Workload, delete
 
 __all__ = ["Service", "deploy", "pod_template"]

@@ -24,10 +24,11 @@ from partita_testcluster.nodes import NodeSpec
 from support.api import Answer, Api, condition
 from support.clusters import ApiServer
 from support.crds import OPERATOR_NAMESPACE, SERVER_NAMESPACE, prepare_namespace
-from support.history import GROUP_PATH, Body, History
+from support.history import GROUP_PATH, History
 from support.job import Job, container
 from support.polling import TIMEOUT, until
 from support.simulated_nodes import simulated_nodes
+from support.versions import Body
 
 __all__ = ["GIB", "LEASE", "SPEED", "System"]
 

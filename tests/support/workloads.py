@@ -12,7 +12,8 @@ from typing import Any
 from partita.constants import ALLOCATION_GATE
 from support.claims import claim_request
 from support.polling import TIMEOUT
-from support.system import Body, System
+from support.system import System
+from support.versions import Body
 
 __all__ = ["Workload", "delete", "submit"]
 

@@ -177,7 +177,7 @@ async def test_a_daemon_that_an_earlier_wrapper_left_is_replaced(mps: MPSDaemonR
         CUDA_MPS_LOG_DIRECTORY=str(mps.paths.logs(UUID)),
         CUDA_VISIBLE_DEVICES=UUID,
     )
-    await until((mps.pipes / "clients").exists)
+    await until((mps.pipes / "control").exists)
     old.send_signal(signal.SIGSTOP)  # it does not even answer
     await mps.up()
     assert mps.pid() != old.pid

@@ -99,7 +99,7 @@ class LimitProbe:
             self._since = None
         elif self._since is None:
             self._since = now
-        shown = await self._shown(gpu, server, pod) if pod is not None else None
+        shown = await self._shown(gpu, pod) if pod is not None else None
         if shown is None and self._since is not None and now - self._since >= DEADLINE:
             name = probe_name(server.metadata.name)
             detail = f"no container of a probe Pod was seen within {DEADLINE:g} s (Pod {name})"
@@ -117,9 +117,7 @@ class LimitProbe:
         is_owned = any(o["uid"] == server.metadata.uid for o in owners if o.get("controller"))
         return pod if is_owned else None
 
-    async def _shown(
-        self, gpu: NVMLDevice, server: GPUServer, pod: Mapping[str, Any]
-    ) -> ProbeResult | None:
+    async def _shown(self, gpu: NVMLDevice, pod: Mapping[str, Any]) -> ProbeResult | None:
         """Return what a probe Pod shows; None if nothing yet."""
         if failure := probe_failure(pod):
             return ProbeResult(

@@ -1,6 +1,5 @@
 """One scheduling cycle from queue to placements, under policies good, bad and mad."""
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -252,7 +251,7 @@ def happen(world: World, action: str, n: int, job: str) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(actions, st.integers(0, 5)), max_size=14), st.data())
-def test_no_sequence_of_events_breaks_an_invariant(events, data):
+async def test_no_sequence_of_events_breaks_an_invariant(events, data):
     """`World.check` holds the invariants after each cycle, whatever the policy answers."""
 
     def mad(snapshot: Snapshot) -> list[Placement]:
@@ -263,33 +262,26 @@ def test_no_sequence_of_events_breaks_an_invariant(events, data):
             for _ in range(data.draw(st.integers(0, len(snapshot.jobs))))
         ]
 
-    async def play() -> None:
-        world = World(
-            server_body(memory="20Gi"), server_body("shared-1"), preemption="LowerPriority"
-        )
-        # Hypothesis draws in its own thread alone.
-        world.memory.runner._charge = SimpleNamespace(
-            ask=direct(mad), problem="", rule=WaitingRule()
-        )
-        for step, (action, n) in enumerate(events):
-            happen(world, action, n, f"job-{step}")
-            ready = {
-                s.metadata.name: set(s.status.allocations)
-                for s in world.state.servers_of("shared")
-                if s.metadata.deletion_timestamp is None and not s.status.holds("Faulted")
-            }
-            result = await world.cycle()
-            for job, where in result.placed:
-                assert set(where) <= ready.keys()
-                assert len(where) == job.gpus
-            for preemption in result.preemptions:
-                for victim in preemption.victims:
-                    assert victim.priority < preemption.job.priority
-            everyone = {job.id for job, _ in result.placed} | result.why.keys()
-            assert {job.id for job in result.order} <= everyone
-            assert set(world.waiting) <= result.why.keys()
-
-    asyncio.run(play())
+    world = World(server_body(memory="20Gi"), server_body("shared-1"), preemption="LowerPriority")
+    # Hypothesis draws in its own thread alone.
+    world.memory.runner._charge = SimpleNamespace(ask=direct(mad), problem="", rule=WaitingRule())
+    for step, (action, n) in enumerate(events):
+        happen(world, action, n, f"job-{step}")
+        ready = {
+            s.metadata.name: set(s.status.allocations)
+            for s in world.state.servers_of("shared")
+            if s.metadata.deletion_timestamp is None and not s.status.holds("Faulted")
+        }
+        result = await world.cycle()
+        for job, where in result.placed:
+            assert set(where) <= ready.keys()
+            assert len(where) == job.gpus
+        for preemption in result.preemptions:
+            for victim in preemption.victims:
+                assert victim.priority < preemption.job.priority
+        everyone = {job.id for job, _ in result.placed} | result.why.keys()
+        assert {job.id for job in result.order} <= everyone
+        assert set(world.waiting) <= result.why.keys()
 
 
 def direct(decide: Decide) -> Any:

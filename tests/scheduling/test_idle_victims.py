@@ -1,6 +1,5 @@
 """Idle workloads make room for jobs that wait, and no other service is ended for a job."""
 
-import asyncio
 from typing import Any
 
 from hypothesis import given, settings
@@ -158,7 +157,7 @@ _claims = st.fixed_dictionaries(
     st.sampled_from(["Report", "Evict"]),
     st.data(),
 )
-def test_no_busy_service_is_ever_ended_for_batch(
+async def test_no_busy_service_is_ever_ended_for_batch(
     cluster: list[list[dict[str, Any]]],
     waiting: list[tuple[int, bool, int]],
     preemption: str,
@@ -169,37 +168,33 @@ def test_no_busy_service_is_ever_ended_for_batch(
         f"pod-{n}-{m}": claim for n, there in enumerate(cluster) for m, claim in enumerate(there)
     }
     protected = {f"claim-{name}" for name in claims if data.draw(st.booleans())}
-
-    async def run() -> None:
-        servers = [
-            server(
-                f"shared-{n}",
-                **{name: c for name, c in claims.items() if name.startswith(f"pod-{n}-")},
-            )
-            for n in range(len(cluster))
-        ]
-        world = World(
-            *servers,
-            preemption=preemption,
-            services={"percent": 100},
-            idle={"after": "1h", "action": action},
+    servers = [
+        server(
+            f"shared-{n}",
+            **{name: c for name, c in claims.items() if name.startswith(f"pod-{n}-")},
         )
-        for n, (memory, lasting, priority) in enumerate(waiting):
-            world.submit(f"job-{n}", memory, lasting=lasting, priority=priority)
-            world.state.apply_job(job_body(f"job-{n}", priority=priority))
-        for _ in range(3):
-            result = await world.cycle(protected=protected)
-            for found in result.preemptions:
-                for victim in found.victims:
-                    assert victim.job not in protected
-                    claim = claims.get(victim.job.removeprefix("claim-"))
-                    if claim is None:  # a job that started in an earlier cycle
-                        assert found.job.priority > victim.priority
-                        continue
-                    if claim["idle"] and action == "Evict":
-                        continue
-                    assert preemption == "LowerPriority"
+        for n in range(len(cluster))
+    ]
+    world = World(
+        *servers,
+        preemption=preemption,
+        services={"percent": 100},
+        idle={"after": "1h", "action": action},
+    )
+    for n, (memory, lasting, priority) in enumerate(waiting):
+        world.submit(f"job-{n}", memory, lasting=lasting, priority=priority)
+        world.state.apply_job(job_body(f"job-{n}", priority=priority))
+    for _ in range(3):
+        result = await world.cycle(protected=protected)
+        for found in result.preemptions:
+            for victim in found.victims:
+                assert victim.job not in protected
+                claim = claims.get(victim.job.removeprefix("claim-"))
+                if claim is None:  # a job that started in an earlier cycle
                     assert found.job.priority > victim.priority
-                    assert found.job.lasting or not claim["lasting"]
-
-    asyncio.run(run())
+                    continue
+                if claim["idle"] and action == "Evict":
+                    continue
+                assert preemption == "LowerPriority"
+                assert found.job.priority > victim.priority
+                assert found.job.lasting or not claim["lasting"]

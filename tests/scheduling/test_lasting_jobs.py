@@ -3,7 +3,6 @@
 The GPUs have 40 GiB each.
 """
 
-import asyncio
 from dataclasses import replace
 
 import pytest
@@ -194,35 +193,31 @@ class TestWhatNeverEnds:
         st.lists(st.tuples(st.integers(1, 40), st.booleans()), min_size=1, max_size=6),
     )
     @example([0, 0], [(17, True), (40, True), (1, True), (40, False)])
-    def test_no_reservation_waits_for_a_service(
+    async def test_no_reservation_waits_for_a_service(
         self, services: list[int], waiting: list[tuple[int, bool]]
     ):
         """Whatever has GPUs held starts, if the jobs that end do so; they have turns."""
-
-        async def run() -> None:
-            servers = [
-                with_service(memory, f"shared-{n}") if memory else server_body(f"shared-{n}")
-                for n, memory in enumerate(services)
-            ]
-            world = World(*servers, policy={"maxBypasses": 1, "name": "fifo"})
-            for n, (memory, lasting) in enumerate(waiting):
-                job = world.submit(f"job-{n}", memory, lasting=lasting)
-                world.memory.aging.bypasses[job.id] = 99
-            await world.cycle()
-            result = await world.cycle()  # holds GPUs for those that the first had no room for
-            # Others wait for a GPU that is held for these, and may find a service there later.
-            held = {
-                uid.removeprefix("uid-")
-                for uid, why in result.why.items()
-                if "held for it" in why.message
-            }
-            later: set[str] = set()
-            for _ in waiting:
-                world.end(*(f"job-{n}" for n, (_, lasting) in enumerate(waiting) if not lasting))
-                later |= set(started(await world.cycle()))
-            assert held <= later
-
-        asyncio.run(run())
+        servers = [
+            with_service(memory, f"shared-{n}") if memory else server_body(f"shared-{n}")
+            for n, memory in enumerate(services)
+        ]
+        world = World(*servers, policy={"maxBypasses": 1, "name": "fifo"})
+        for n, (memory, lasting) in enumerate(waiting):
+            job = world.submit(f"job-{n}", memory, lasting=lasting)
+            world.memory.aging.bypasses[job.id] = 99
+        await world.cycle()
+        result = await world.cycle()  # holds GPUs for those that the first had no room for
+        # Others wait for a GPU that is held for these, and may find a service there later.
+        held = {
+            uid.removeprefix("uid-")
+            for uid, why in result.why.items()
+            if "held for it" in why.message
+        }
+        later: set[str] = set()
+        for _ in waiting:
+            world.end(*(f"job-{n}" for n, (_, lasting) in enumerate(waiting) if not lasting))
+            later |= set(started(await world.cycle()))
+        assert held <= later
 
 
 class TestPreemption:

@@ -1,5 +1,6 @@
 """What a job asks for, in numbers, or why it can never have it."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -27,10 +28,11 @@ def resolved(
     partition: dict[str, Any] | None = None,
     *,
     out_of_memory: tuple[int, ...] = (),
+    attempts: Sequence[Attempt] = (),
     history: Profile | None = None,
     largest: Largest = LARGEST,
 ) -> Job | WaitingReason:
-    attempts = [
+    attempts = attempts or [
         Attempt(number=n + 1, memory=gib * GIB, outcome=Outcome.OUT_OF_MEMORY)
         for n, gib in enumerate(out_of_memory)
     ]
@@ -179,21 +181,14 @@ class TestGrowth:
 
     def test_what_it_took_above_its_allocation_is_how_much_it_needs(self):
         for peak, memory in ((16, 18023), (8, 12288), (40, 37888)):
-            attempts = [
-                Attempt(
-                    number=1, memory=8 * GIB, peak_memory=peak * GIB, outcome=Outcome.OUT_OF_MEMORY
-                )
-            ]
-            found = resolve(request_of_job(a_job(), attempts), a_partition(), largest=LARGEST)
-            assert isinstance(found, Job)
-            assert found.memory == memory * MEBI
+            ended = {"outcome": Outcome.OUT_OF_MEMORY, "peak_memory": peak * GIB}
+            attempts = [Attempt(number=1, memory=8 * GIB, **ended)]
+            assert request(attempts=attempts).memory == memory * MEBI
 
     @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.SYSTEM_FAILURE])
     def test_other_ends_do_not_make_it_grow(self, outcome: Outcome):
         attempts = [Attempt(number=1, memory=8 * GIB, outcome=outcome)]
-        found = resolve(request_of_job(a_job(), attempts), a_partition(), largest=LARGEST)
-        assert isinstance(found, Job)
-        assert found.memory == 8 * GIB
+        assert request(attempts=attempts).memory == 8 * GIB
 
     def test_the_largest_gpu_bounds_the_growth(self):
         assert request(out_of_memory=(30,)).memory == 37 * GIB

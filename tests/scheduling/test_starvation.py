@@ -1,6 +1,5 @@
 """What `partita.scheduling.reservations` guarantees, in virtual time, with unfair policies."""
 
-import asyncio
 import random
 from dataclasses import dataclass
 from itertools import count
@@ -81,20 +80,16 @@ def bound(older: int, namespaces: int) -> int:
 
 @settings(max_examples=8, deadline=None)
 @given(st.sampled_from([first_fit, last_first]), st.integers(0, 1000))
-def test_a_namespace_that_holds_much_is_not_passed_for_ever(decide: Decide, seed: int):
+async def test_a_namespace_that_holds_much_is_not_passed_for_ever(decide: Decide, seed: int):
     """Its next job is behind the small jobs of another namespace, which never stop coming."""
-
-    async def run() -> None:
-        world = play(decide, seed, gpus=1)
-        ledger = {"claim-held": allocation("held", namespace="team-a", memory=16 << 30)}
-        world.world.report("shared-0", allocations=ledger)
-        world.submit(23, "next", namespace="team-a")
-        for _ in range(bound(0, 2)):
-            world.submit(2, namespace="team-b")
-            await world.step()
-        assert "next" in world.started_at
-
-    asyncio.run(run())
+    world = play(decide, seed, gpus=1)
+    ledger = {"claim-held": allocation("held", namespace="team-a", memory=16 << 30)}
+    world.world.report("shared-0", allocations=ledger)
+    world.submit(23, "next", namespace="team-a")
+    for _ in range(bound(0, 2)):
+        world.submit(2, namespace="team-b")
+        await world.step()
+    assert "next" in world.started_at
 
 
 policies = st.sampled_from([first_fit, last_first, smallest_first])
@@ -102,49 +97,42 @@ policies = st.sampled_from([first_fit, last_first, smallest_first])
 
 @settings(max_examples=12, deadline=None)
 @given(policies, st.integers(0, 1000), st.integers(1, 3), st.integers(1, 3))
-def test_every_job_starts_within_the_bound_whatever_younger_jobs_come(
+async def test_every_job_starts_within_the_bound_whatever_younger_jobs_come(
     decide: Decide, seed: int, namespaces: int, large: int
 ):
     """Large jobs wait in a stream of small ones that never ends, of the same priority."""
-
-    async def run() -> None:
-        world = play(decide, seed)
-        waiting = [
-            world.submit(
-                world.dice.randint(25, 40), f"large-{n}", namespace=f"team-{n % namespaces}"
-            )
-            for n in range(large)
-        ]
-        last = bound(large - 1, namespaces)
-        for _ in range(last):
-            for _ in range(world.dice.randint(2, 6)):
-                team = f"team-{world.dice.randrange(namespaces)}"
-                world.submit(world.dice.randint(5, 15), namespace=team)
-            await world.step()
-        assert set(waiting) <= world.started_at.keys()
-
-    asyncio.run(run())
+    world = play(decide, seed)
+    waiting = [
+        world.submit(world.dice.randint(25, 40), f"large-{n}", namespace=f"team-{n % namespaces}")
+        for n in range(large)
+    ]
+    last = bound(large - 1, namespaces)
+    for _ in range(last):
+        for _ in range(world.dice.randint(2, 6)):
+            team = f"team-{world.dice.randrange(namespaces)}"
+            world.submit(world.dice.randint(5, 15), namespace=team)
+        await world.step()
+    assert set(waiting) <= world.started_at.keys()
 
 
 @settings(max_examples=8, deadline=None)
 @given(policies, st.integers(0, 1000))
-def test_the_bound_counts_from_when_no_higher_priority_waits_any_more(decide: Decide, seed: int):
-    async def run() -> None:
-        world = play(decide, seed, gpus=1)
-        world.submit(36, "low")
-        for _ in range(12):
-            for _ in range(4):
-                world.submit(10, priority=5)
-            await world.step()
-        while any(job.priority for job in world.world.waiting.values()):
-            await world.step()
-        for _ in range(bound(0, 1)):
-            for _ in range(4):
-                world.submit(10)
-            await world.step()
-        assert "low" in world.started_at
-
-    asyncio.run(run())
+async def test_the_bound_counts_from_when_no_higher_priority_waits_any_more(
+    decide: Decide, seed: int
+):
+    world = play(decide, seed, gpus=1)
+    world.submit(36, "low")
+    for _ in range(12):
+        for _ in range(4):
+            world.submit(10, priority=5)
+        await world.step()
+    while any(job.priority for job in world.world.waiting.values()):
+        await world.step()
+    for _ in range(bound(0, 1)):
+        for _ in range(4):
+            world.submit(10)
+        await world.step()
+    assert "low" in world.started_at
 
 
 class TestAgedAndHigher:

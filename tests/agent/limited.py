@@ -13,6 +13,7 @@ from agent.node import Node
 from gpu.containers import Container, create_container
 from gpu.toolkit import HookError
 from partita.pods.probe_pod import probe_claim_name, probe_name
+from support.builders import owner
 
 __all__ = ["LimitedJob", "limited_claim", "limited_job", "probe"]
 
@@ -77,20 +78,14 @@ def limit_hook(server: dict[str, Any]) -> str:
 async def probe(node: Node) -> None:
     """Run a probe Pod, as the operator does while the agent asks for one."""
     server = await node.until(lambda b: limit_hook(b) == "Unknown")
-    owner = {
-        "apiVersion": "partita.dev/v1alpha1",
-        "kind": "GPUServer",
-        "name": node.name,
-        "uid": server["metadata"]["uid"],
-        "controller": True,
-    }
+    owners = [owner("GPUServer", node.name, server["metadata"]["uid"])]
     name, claims = probe_name(node.name), [{"name": "partita-gpu"}]
     container = {"name": "probe", "image": "example.org/image:1", "resources": {"claims": claims}}
     entry = {"name": "partita-gpu", "resourceClaimName": probe_claim_name(node.name)}
     made = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": node.namespace, "ownerReferences": [owner]},
+        "metadata": {"name": name, "namespace": node.namespace, "ownerReferences": owners},
         "spec": {"containers": [container], "resourceClaims": [entry]},
     }
     pods = f"/api/v1/namespaces/{node.namespace}/pods"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from support.api import Answer, Api
+from support.builders import owner
 
 __all__ = [
     "CORE",
@@ -23,13 +24,7 @@ CORE = "/api/v1/namespaces"
 OURS = "shared.gpu.partita.dev"
 """One of our device classes."""
 
-OWNER = {
-    "apiVersion": "partita.dev/v1alpha1",
-    "kind": "SharedGPUJob",
-    "name": "job",
-    "uid": "00000000-0000-4000-8000-000000000000",
-    "controller": True,
-}
+OWNER = owner("SharedGPUJob", "job", "00000000-0000-4000-8000-000000000000")
 """A job that does not exist: the garbage collector deletes Pods of it, unless `dryRun` is set."""
 
 

@@ -11,6 +11,7 @@ from partita.models.quantities import parse_memory
 from partita.pods.claim_allocation import claim_allocation, slice_parameters
 from partita.pods.own_claims import REQUEST, build_own_claim, own_claim_name, use_claim
 from support.api import Api, condition
+from support.builders import owner
 
 __all__ = ["SERVERS", "SimulatedCluster", "terminated"]
 
@@ -66,14 +67,8 @@ class SimulatedCluster:
         """Create the Pod of a GPUServer."""
         env = {"PARTITA_MODE": mode}
         server = (await self.api.get(f"{SERVERS}/{name}")).ok().body
-        owner = {
-            "apiVersion": server["apiVersion"],
-            "kind": "GPUServer",
-            "name": name,
-            "uid": server["metadata"]["uid"],
-            "controller": True,
-        }
-        await self.pod(name, {"nvidia.com/gpu": 1}, env=env, owners=[owner], **spec)
+        owners = [owner("GPUServer", name, server["metadata"]["uid"])]
+        await self.pod(name, {"nvidia.com/gpu": 1}, env=env, owners=owners, **spec)
 
     async def job(self, name: str, server: Body, **more: str) -> Body:
         """Submit a job, and allocate it as the operator does; return its Pod."""

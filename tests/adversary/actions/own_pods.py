@@ -6,6 +6,7 @@ import asyncio
 
 from adversary.actions import action
 from adversary.attacker import LONG, Attacker
+from support.builders import owner
 from support.job import Job
 
 METADATA = "`partita-metadata` rejects it"
@@ -75,14 +76,8 @@ async def own_pod_given_to_another_job(attacker: Attacker) -> None:
     """Making a victim's job the owner of the Pod of a job that runs."""
     victim = attacker.cluster.running[0]
     await _big(attacker, "hog")
-    owner = {
-        "apiVersion": "partita.dev/v1alpha1",
-        "kind": "SharedGPUJob",
-        "name": victim.name,
-        "uid": victim.uid,
-        "controller": True,
-    }
-    await attacker.forge_metadata("hog-1", {"ownerReferences": [owner]})
+    owners = [owner("SharedGPUJob", victim.name, victim.uid)]
+    await attacker.forge_metadata("hog-1", {"ownerReferences": owners})
     await _another_big(attacker)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from adversary.actions import action
 from adversary.attacker import Attacker, Body, pod_body
+from support.builders import owner
 from support.job import Job, container
 
 METADATA = "`partita-metadata` rejects it"
@@ -18,18 +19,12 @@ def _labels(component: str, **more: str) -> Body:
 
 def _as_job(victim: Job, name: str, *, own: bool = False) -> Body:
     """A Pod that says it is an attempt of the victim's job."""
-    owner = {
-        "apiVersion": "partita.dev/v1alpha1",
-        "kind": "SharedGPUJob",
-        "name": victim.name,
-        "uid": victim.uid,
-        "controller": True,
-    }
+    owners = [owner("SharedGPUJob", victim.name, victim.uid)]
     return pod_body(
         name,
         labels=_labels("job", job=victim.name, attempt="1"),
         annotations={"partita.dev/job-uid": victim.uid, "partita.dev/gpu-memory": "1Mi"},
-        **({"ownerReferences": [owner]} if own else {}),
+        **({"ownerReferences": owners} if own else {}),
     )
 
 
@@ -64,15 +59,9 @@ async def pod_named_as_the_server_of_a_gpu(attacker: Attacker) -> None:
     """A Pod with name, labels and owner of the server Pod, in the tenant's own namespace."""
     for gpu in attacker.cluster.gpus:
         meta = gpu["metadata"]
-        owner = {
-            "apiVersion": "partita.dev/v1alpha1",
-            "kind": "GPUServer",
-            "name": meta["name"],
-            "uid": meta["uid"],
-            "controller": True,
-        }
+        owners = [owner("GPUServer", meta["name"], meta["uid"])]
         labels = _labels("server", server=meta["name"])
-        body = pod_body(meta["name"], labels=labels, ownerReferences=[owner])
+        body = pod_body(meta["name"], labels=labels, ownerReferences=owners)
         await _forged(attacker, body, "Succeeded")
 
 

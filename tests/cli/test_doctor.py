@@ -32,6 +32,7 @@ from partita.kube.client import (
 from partita.times import Times
 from partita_testcluster.apiserver.server import EmbeddedAPIServer
 from support.polling import until
+from support.programs import program
 
 CHECKED = ("memory-limit", "isolation", "reporting")
 LABELS = {
@@ -146,13 +147,11 @@ async def test_nothing_is_created_when_it_may_only_read(cluster, machine, doctor
 async def test_ctrl_c_deletes_the_pod(cluster, machine) -> None:
     kube, kubeconfig = cluster
     async with machine.running(**LABELS):
-        command = ("-m", "partita", "doctor", "--kubeconfig", str(kubeconfig))
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
-        await until(lambda: machine.created)
-        process.send_signal(signal.SIGINT)
-        _, said = await process.communicate()
+        command = (sys.executable, "-m", "partita", "doctor", "--kubeconfig", str(kubeconfig))
+        async with program(*command) as process:
+            await until(lambda: machine.created)
+            process.send_signal(signal.SIGINT)
+            _, said = await process.communicate()
         assert process.returncode == 130, said
         await until(lambda: _no_pods(kube))
 

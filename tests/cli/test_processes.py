@@ -21,6 +21,7 @@ from partita_testcluster.nodes import NodeSpec
 from support.api import Api
 from support.output import check_output
 from support.polling import TIMEOUT
+from support.programs import program
 
 
 @asynccontextmanager
@@ -28,21 +29,9 @@ async def running(
     *args: str | Path, within: float = TIMEOUT
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Start a command; it is ended when the test is over."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "partita",
-        *map(str, args),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
+    async with program(sys.executable, "-m", "partita", *map(str, args)) as process:
         async with asyncio.timeout(within):
             yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
 
 
 async def line(stream: asyncio.StreamReader | None) -> str:

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import sys
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from asyncio.subprocess import Process
+from contextlib import AbstractAsyncContextManager
 
 from cluster.cluster import Cluster
 from cluster.jobs import Jobs
 from support.api import Api
+from support.programs import program
 
 WAIT = "until test -e /tmp/go; do sleep 0.1; done"
 """The next line comes when a test says so."""
 
 
-@contextlib.asynccontextmanager
-async def reading(cluster: Cluster, *arguments: str) -> AsyncIterator[Process]:
+def reading(cluster: Cluster, *arguments: str) -> AbstractAsyncContextManager[Process]:
     """Run the command, and end it if it still runs."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "partita", "logs", *arguments),
-        f"--kubeconfig={cluster.plane.kubeconfig}",
-        stdout=PIPE,
-        stderr=PIPE,
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.communicate()
+    kubeconfig = f"--kubeconfig={cluster.plane.kubeconfig}"
+    return program(sys.executable, "-m", "partita", "logs", *arguments, kubeconfig)
 
 
 async def log(cluster: Cluster, *arguments: str) -> tuple[str, str, int | None]:

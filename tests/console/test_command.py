@@ -17,6 +17,7 @@ from support.clusters import ApiServer
 from support.crds import install_crds
 from support.output import check_output
 from support.polling import TIMEOUT
+from support.programs import program
 
 
 @asynccontextmanager
@@ -25,19 +26,10 @@ async def console(
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
     """Run the command; yields it and the first line that it says."""
     kubeconfig = str(server.kubeconfig_of("partita-console"))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "partita", "console", "--kubeconfig", kubeconfig, *args,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stderr is not None
-    try:
-        async with asyncio.timeout(TIMEOUT):
-            yield process, (await process.stderr.readline()).decode().strip()
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-        process._transport.close()  # type: ignore[attr-defined]
+    command = (sys.executable, "-m", "partita", "console", "--kubeconfig", kubeconfig, *args)
+    async with program(*command) as process, asyncio.timeout(TIMEOUT):
+        assert process.stderr is not None
+        yield process, (await process.stderr.readline()).decode().strip()
 
 
 @pytest.mark.parametrize(("args", "status"), [((), 200), (("--in-cluster",), 401)])

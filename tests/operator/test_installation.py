@@ -7,6 +7,7 @@ import contextlib
 import gc
 import sys
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import aiohttp
@@ -25,6 +26,7 @@ from support.crds import DEFINITIONS, OPERATOR_NAMESPACE, SERVER_NAMESPACE, inst
 from support.faults import CannedAnswer
 from support.history import GROUP_PATH
 from support.polling import TIMEOUT, until
+from support.programs import program
 from support.proxy import FaultProxy
 from support.system import LEASE, System
 
@@ -186,18 +188,11 @@ async def test_server_pods_run_the_operators_own_image_where_they_are_wanted(
         await system.api.delete(f"{path}/{name}", {"gracePeriodSeconds": 0})
 
 
-@contextlib.asynccontextmanager
-async def process(kubeconfig: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+def process(kubeconfig: Path) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
     """Run `partita run`; it is to end by itself."""
     command = (sys.executable, "-m", "partita", "run", "--kubeconfig", str(kubeconfig))
     command += ("--server-namespace", SERVER_NAMESPACE, f"--lease-duration={TIMEOUT}")
-    running = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
-    try:
-        yield running
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            running.kill()
-        await running.wait()
+    return program(*command)
 
 
 async def test_a_deleted_crd_ends_it_with_one_message_and_releases_nothing(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from support.polling import TIMEOUT, until
+from support.programs import program
 
 __all__ = ["Kubectl", "Result"]
 
@@ -37,7 +36,9 @@ class Kubectl:
 
     async def __call__(self, *arguments: str, stdin: str = "") -> Result:
         """Run it to its end."""
-        async with self.running(*arguments) as process, asyncio.timeout(TIMEOUT):
+        options = {"stdin": asyncio.subprocess.PIPE, "env": self._environment}
+        command = (*self._command, *arguments)
+        async with program(*command, **options) as process, asyncio.timeout(TIMEOUT):
             out, err = await process.communicate(stdin.encode())
             return Result(process.returncode or 0, out.decode(), err.decode())
 
@@ -48,21 +49,3 @@ class Kubectl:
             return (await self("wait", "--for=condition=Established", *definitions)).code == 0
 
         await until(served)
-
-    @contextlib.asynccontextmanager
-    async def running(self, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-        """Start it, and end it on leaving the context if it still runs."""
-        process = await asyncio.create_subprocess_exec(
-            *self._command,
-            *arguments,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=self._environment,
-        )
-        try:
-            yield process
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.communicate()  # to its pipes' ends: they close with the loop then

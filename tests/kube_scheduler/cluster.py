@@ -23,6 +23,7 @@ __all__ = [
     "PARTITION",
     "SchedulingCluster",
     "job_ended",
+    "said",
     "workload_pod",
 ]
 
@@ -241,22 +242,23 @@ class SchedulingCluster(System):
     async def deployed(self, name: str, *, after: Body | None = None) -> Body:
         """Wait until a Pod of a Deployment runs, other than an earlier one, and return it."""
 
-        def running() -> Body | None:
-            return next(
-                (
-                    pod
-                    for pod in self.history.all("pods", self.namespace)
-                    if pod["metadata"].get("labels", {}).get("app") == name
-                    and pod.get("status", {}).get("phase") == "Running"
-                    and (after is None or pod["metadata"]["uid"] != after["metadata"]["uid"])
-                ),
-                None,
-            )
+        def running() -> list[Body]:
+            pods = self.replicas(name, after=after)
+            return [pod for pod in pods if pod.get("status", {}).get("phase") == "Running"]
 
-        pod: Body = await self.history.until(
+        found: list[Body] = await self.history.until(
             running, what=lambda: (self.history.all("pods", self.namespace), self.ledger())
         )
-        return pod
+        return found[0]
+
+    def replicas(self, name: str, *, after: Body | None = None) -> list[Body]:
+        """Return the Pods of a Deployment other than an earlier one."""
+        return [
+            pod
+            for pod in self.history.all("pods", self.namespace)
+            if pod["metadata"].get("labels", {}).get("app") == name
+            and (after is None or pod["metadata"]["uid"] != after["metadata"]["uid"])
+        ]
 
     async def evict(self, name: str, namespace: str = "") -> Answer:
         """Do what `kubectl drain` and cluster-autoscaler do with a Pod."""
@@ -302,11 +304,6 @@ class SchedulingCluster(System):
 
     async def claim_waits(self, pod: str, *words: str) -> str:
         """Wait until the claim of a Pod says why it waits, in words that have these."""
-
-        def said(claim: Body) -> str:
-            notes = claim["metadata"].get("annotations", {})
-            return str(notes.get("partita.dev/status", ""))
-
         claim = await self.claim_says(pod, lambda body: all(word in said(body) for word in words))
         return said(claim)
 
@@ -342,6 +339,11 @@ class SchedulingCluster(System):
             for versions in self.history.lives("gpuservers")
             for version in versions
         )
+
+
+def said(claim: Body) -> str:
+    """Return why a claim waits."""
+    return str(claim["metadata"].get("annotations", {}).get("partita.dev/status", ""))
 
 
 def job_ended(job: Body | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kube_scheduler.cluster import FOREVER, Body, SchedulingCluster, workload_pod
+from kube_scheduler.cluster import FOREVER, Body, SchedulingCluster, said, workload_pod
 from partita.constants import ALLOCATION_GATE
 from support.api import Api
 
@@ -71,11 +71,6 @@ def allocations(cluster: SchedulingCluster, pod: str) -> list[str]:
     return pools
 
 
-def said(claim: Body) -> str:
-    """Return why a claim waits."""
-    return str(claim["metadata"].get("annotations", {}).get("partita.dev/status", ""))
-
-
 async def test_a_preempted_pod_waits_for_cpu_where_no_other_node_has_a_gpu(
     cluster: SchedulingCluster, urgent: str
 ) -> None:
@@ -84,17 +79,8 @@ async def test_a_preempted_pod_waits_for_cpu_where_no_other_node_has_a_gpu(
         await cluster.create_deployment("serve", service("3"), 1)
         first = await cluster.deployed("serve")
         await take_cpu(cluster, node, "3", urgent)
-        second = await cluster.history.until(
-            lambda: next(
-                (
-                    pod["metadata"]["name"]
-                    for pod in cluster.history.all("pods", cluster.namespace)
-                    if pod["metadata"].get("labels", {}).get("app") == "serve"
-                    and pod["metadata"]["uid"] != first["metadata"]["uid"]
-                ),
-                None,
-            )
-        )
+        pods = await cluster.history.until(lambda: cluster.replicas("serve", after=first))
+        second = pods[0]["metadata"]["name"]
         # The CPU is promised to the other Pod before that Pod is bound: until then only
         # kube-scheduler knows it.
         await cluster.claim_says(
@@ -108,9 +94,7 @@ async def test_a_preempted_pod_waits_for_cpu_where_no_other_node_has_a_gpu(
         last = cluster.history.versions("pods", first["metadata"]["name"], cluster.namespace)[-1]
         assert "PreemptionByScheduler" in {c.get("reason") for c in last["status"]["conditions"]}
         await cluster.delete_pod("urgent")
-        await cluster.history.until(
-            lambda: (cluster.pod(second) or {}).get("status", {}).get("phase") == "Running"
-        )
+        await cluster.runs(second)
 
 
 async def test_a_node_that_kube_scheduler_refuses_is_left_for_another(

@@ -167,13 +167,7 @@ class Kubelet:
 def main() -> None:
     """Measure and print."""
     parser = harness.parser("agent", __doc__, EXAMPLES)
-    parser.add_argument(
-        "--seconds",
-        type=int,
-        default=60,
-        metavar="N",
-        help="how long to measure, for each kind of limits (default: %(default)s)",
-    )
+    harness.add_number(parser, "--seconds", 60, "how long to measure, for each kind of limits")
     seconds = parser.parse_args().seconds
     for limited, kind in ((True, "limits of the driver"), (False, "limits of MPS")):
         figures = asyncio.run(measure(seconds, limited=limited))

@@ -17,6 +17,7 @@ from rich.table import Table
 __all__ = [
     "Figure",
     "Usage",
+    "add_number",
     "machine",
     "parser",
     "quantile",
@@ -39,6 +40,12 @@ def parser(name: str, description: str | None, examples: str) -> argparse.Argume
         epilog=f"examples:\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+
+
+def add_number(to: argparse.ArgumentParser, option: str, default: int, text: str) -> None:
+    """Add an option that takes a whole number."""
+    text += " (default: %(default)s)"
+    to.add_argument(option, type=int, default=default, metavar="N", help=text)
 
 
 def tell(text: str) -> None:

@@ -185,13 +185,7 @@ async def bench(rounds: int, stack: ExitStack) -> list[Figure]:
 def main() -> None:
     """Measure and print."""
     parser = harness.parser("operator", __doc__, EXAMPLES)
-    parser.add_argument(
-        "--rounds",
-        type=int,
-        default=100,
-        metavar="N",
-        help="samples of each latency (default: %(default)s)",
-    )
+    harness.add_number(parser, "--rounds", 100, "samples of each latency")
     given = parser.parse_args()
     with ExitStack() as stack:
         figures = asyncio.run(bench(given.rounds, stack))

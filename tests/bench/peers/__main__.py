@@ -54,13 +54,7 @@ def main() -> None:
         ("--pods", 5000, "in sharing"),
         ("--gpus", 1000, "in sharing; five Pods a GPU leave a tenth free"),
     ):
-        parser.add_argument(
-            option,
-            type=int,
-            default=default,
-            metavar="N",
-            help=f"{help_text} (default: %(default)s)",
-        )
+        harness.add_number(parser, option, default, help_text)
     parser.add_argument(
         "--hami",
         type=Path,

@@ -33,13 +33,7 @@ def main() -> None:
         action="append",
         help="run this part alone, see below (repeatable)",
     )
-    parser.add_argument(
-        "--seeds",
-        type=int,
-        default=SEEDS,
-        metavar="N",
-        help="samples of each workload; fewer to try (default: %(default)s)",
-    )
+    harness.add_number(parser, "--seeds", SEEDS, "samples of each workload; fewer to try")
     parser.add_argument("--report", action="store_true", help="run nothing: fill the page anew")
     given = parser.parse_args()
     if "default" not in traces():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,12 +11,9 @@ import pytest_asyncio
 
 from adversary.actions import Action
 from adversary.stage import Stage
-from apiserver.controlplane import ControlPlane
-from support.clusters import ApiServer, check_for_tests, embedded_server, leave_out, within
-from support.kubectl import Kubectl
+from support.clusters import ApiServer, leave_out, server_of_its_own, within
 
 HERE = Path(__file__).parent
-SINGLE_NODE = HERE.parents[1] / "manifests" / "overlays" / "single-node"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -44,19 +40,9 @@ def api_server(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ApiServer]:
     """A cluster of its own: a real one has Partita installed as its README says."""
-    if pytestconfig.getoption("--server") == "embedded":
-        with embedded_server(tmp_path_factory.mktemp("api")) as server:
-            yield server
-        return
-    from apiserver.build import assets
-
-    binaries = assets()
-    with ControlPlane(binaries) as plane:
-        check_for_tests(plane.kubeconfig)
-        home = tmp_path_factory.mktemp("home")
-        kubectl = Kubectl(binaries / "kubectl", plane.kubeconfig, home=home)
-        asyncio.run(kubectl("apply", "-k", str(SINGLE_NODE))).ok()
-        yield ApiServer.of(plane)
+    folder = tmp_path_factory.mktemp("api")
+    with server_of_its_own(pytestconfig, folder, "overlays/single-node") as server:
+        yield server
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from partita.cli import main, terminal
 from partita.models import crd
 from support.api import Api
-from support.clusters import ApiServer, check_for_tests, embedded_server
+from support.clusters import ApiServer, server_of_its_own
 from support.crds import (
     DEFINITIONS,
     OPERATOR_NAMESPACE,
@@ -24,14 +24,12 @@ from support.crds import (
 )
 from support.history import GROUP_PATH, History
 from support.job import Job
-from support.kubectl import Kubectl
 from support.operator_process import Forge
 from support.polling import until
 from support.queues import LONG
 from support.system import System
 from support.workloads import delete, submit
 
-MANIFESTS = Path(__file__).parents[2] / "manifests"
 LABEL = {"app.kubernetes.io/part-of": "partita"}
 INSTALLED = (
     "/apis/apps/v1/deployments",
@@ -55,19 +53,8 @@ pytestmark = pytest.mark.timeout(240)
 @pytest.fixture
 def api_server(pytestconfig: pytest.Config, tmp_path: Path) -> Iterator[ApiServer]:
     """A cluster for one test."""
-    if pytestconfig.getoption("--server") == "embedded":
-        with embedded_server(tmp_path) as server:
-            yield server
-        return
-    from apiserver.build import assets
-    from apiserver.controlplane import ControlPlane
-
-    with ControlPlane(assets()) as plane:
-        check_for_tests(plane.kubeconfig)
-        kubectl = Kubectl(assets() / "kubectl", plane.kubeconfig, home=tmp_path)
-        for folder in ("overlays/single-node", "limits"):
-            asyncio.run(kubectl("apply", "-k", str(MANIFESTS / folder))).ok()
-        yield ApiServer.of(plane)
+    with server_of_its_own(pytestconfig, tmp_path, "overlays/single-node", "limits") as server:
+        yield server
 
 
 @pytest.fixture

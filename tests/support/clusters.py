@@ -37,7 +37,10 @@ __all__ = [
     "check_for_tests",
     "kubectl",
     "namespace",
+    "server_of_its_own",
 ]
+
+MANIFESTS = Path(__file__).parents[2] / "manifests"
 
 
 class NotForTestsError(Exception):
@@ -193,6 +196,24 @@ def real_server() -> Iterator[ApiServer]:
     binaries = assets()
     with ControlPlane(binaries) as plane:
         install_rights(binaries / "kubectl", plane.kubeconfig)
+        yield ApiServer.of(plane)
+
+
+@contextmanager
+def server_of_its_own(config: pytest.Config, folder: Path, *manifests: str) -> Iterator[ApiServer]:
+    """Run a server of the kind of this run; a real one has these folders of `manifests/` applied."""
+    if config.getoption("--server") == "embedded":
+        with embedded_server(folder) as server:
+            yield server
+        return
+    from apiserver.build import assets
+    from apiserver.controlplane import ControlPlane
+
+    with ControlPlane(assets()) as plane:
+        check_for_tests(plane.kubeconfig)
+        run = Kubectl(assets() / "kubectl", plane.kubeconfig, home=folder)
+        for name in manifests:
+            asyncio.run(run("apply", "-k", str(MANIFESTS / name))).ok()
         yield ApiServer.of(plane)
 
 

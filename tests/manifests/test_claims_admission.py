@@ -9,6 +9,7 @@ import pytest
 
 from manifests.pods import CORE, OURS, claim, pod, refused
 from support.api import STRATEGIC, Api
+from support.builders import owner
 
 RESOURCES = "/apis/resource.k8s.io/v1"
 FINALIZER = "resource.kubernetes.io/delete-protection"
@@ -277,6 +278,5 @@ async def test_no_pod_of_others_uses_the_claim_of_a_job(api: Api, enforced: str,
 
 async def test_no_claim_gets_a_job_as_its_owner(api: Api, claims: str) -> None:
     body = claim("forged")
-    owner = {"apiVersion": "partita.dev/v1alpha1", "kind": "SharedGPUJob", "name": "j", "uid": "u"}
-    body["metadata"]["ownerReferences"] = [owner | {"controller": True}]
+    body["metadata"]["ownerReferences"] = [owner("SharedGPUJob", "j", "u")]
     assert (await api.post(claims, body, dryRun="All")).status == 403

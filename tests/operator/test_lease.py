@@ -55,31 +55,25 @@ def pair(
 ) -> Callable[[], AbstractAsyncContextManager[Pair]]:
     """Runs two operators; at the block's end the second must lead, and must do its work."""
 
+    async def start(name: str, proxy: FaultProxy) -> OperatorProcess:
+        folder = tmp_path / name
+        folder.mkdir()
+        kubeconfig, options = proxy.write_kubeconfig(folder), {"lease_duration": DURATION}
+        return await forge.start(kubeconfig, folder / "log", identity=name, **options)
+
     @asynccontextmanager
     async def run() -> AsyncIterator[Pair]:
         await system.api.delete(LEASE)
-        (tmp_path / "first").mkdir()
-        (tmp_path / "second").mkdir()
         async with (
             FaultProxy(api_server) as proxy,
             FaultProxy(api_server) as second_proxy,
             system.nodes(1),
             AsyncExitStack() as stack,
         ):
-            first = await forge.start(
-                proxy.write_kubeconfig(tmp_path / "first"),
-                tmp_path / "first" / "log",
-                identity="first",
-                lease_duration=DURATION,
-            )
+            first = await start("first", proxy)
             await holder(system, "first")
             looked = second_proxy.inject(of_kopf, times=None, delay=0.001)
-            second = await forge.start(
-                second_proxy.write_kubeconfig(tmp_path / "second"),
-                tmp_path / "second" / "log",
-                identity="second",
-                lease_duration=DURATION,
-            )
+            second = await start("second", second_proxy)
             stack.callback(kill, first, second)
             partition = await system.partition()
             job = await system.job("one", partition, gpuMemory="4Gi")

@@ -1,7 +1,6 @@
 """One scheduling cycle from queue to placements, under policies good, bad and mad."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -263,8 +262,7 @@ async def test_no_sequence_of_events_breaks_an_invariant(events, data):
         ]
 
     world = World(server_body(memory="20Gi"), server_body("shared-1"), preemption="LowerPriority")
-    # Hypothesis draws in its own thread alone.
-    world.memory.runner._charge = SimpleNamespace(ask=direct(mad), problem="", rule=WaitingRule())
+    decide_directly(world, mad)
     for step, (action, n) in enumerate(events):
         happen(world, action, n, f"job-{step}")
         ready = {
@@ -284,10 +282,10 @@ async def test_no_sequence_of_events_breaks_an_invariant(events, data):
         assert set(world.waiting) <= result.why.keys()
 
 
-def direct(decide: Decide) -> Any:
-    """Ask a policy without a thread."""
+def decide_directly(world: World, decide: Decide) -> None:
+    """Let a policy decide without a thread: Hypothesis draws in its own alone."""
 
     async def ask(snapshot: Snapshot, _: float) -> list[Placement]:
         return list(decide(snapshot))
 
-    return ask
+    world.memory.runner._charge = SimpleNamespace(ask=ask, problem="", rule=WaitingRule())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 
 import pytest
@@ -90,7 +89,7 @@ async def test_services_borrow_nothing_that_is_guaranteed() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000))
-def test_no_namespace_below_its_guarantee_waits_for_one_above_its_own(seed: int) -> None:
+async def test_no_namespace_below_its_guarantee_waits_for_one_above_its_own(seed: int) -> None:
     """Jobs of equal priority that never end: preemption comes to rest, and then it holds."""
     dice = random.Random(seed)
     guaranteed = {"red": dice.choice([0, 20, 40]), "green": dice.choice([10, 20]), "blue": 20}
@@ -100,19 +99,16 @@ def test_no_namespace_below_its_guarantee_waits_for_one_above_its_own(seed: int)
         name, space = f"job-{number}", dice.choice([*guaranteed, "nobody"])
         memory_of[name] = space, dice.choice([2, 5, 10])
         partition.submit(name, memory_of[name][1], namespace=space)
-
-    async def settle() -> None:
-        for _ in range(60):
-            result = await partition.cycle()
-            ended = set().union(*victims(result).values())
-            partition.end(*ended)
-            for name in ended:  # it is queued again
-                partition.submit(name, memory_of[name][1], namespace=memory_of[name][0])
-            if not ended and not result.placed and not partition.memory.nominated:
-                return
+    for _ in range(60):
+        result = await partition.cycle()
+        ended = set().union(*victims(result).values())
+        partition.end(*ended)
+        for name in ended:  # it is queued again
+            partition.submit(name, memory_of[name][1], namespace=memory_of[name][0])
+        if not ended and not result.placed and not partition.memory.nominated:
+            break
+    else:
         raise AssertionError("preemption does not come to rest")
-
-    asyncio.run(settle())
     held = dict.fromkeys((*guaranteed, "nobody"), 0)
     for server in partition.state.servers_of("shared"):
         for entry in server.status.allocations.values():

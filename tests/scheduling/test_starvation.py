@@ -9,11 +9,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita.scheduling.policy_runner import WaitingRule
 from partita.scheduling.reasons import Reason
 from partita_policies import Placement, Snapshot
 from scheduling.cycles import Decide, World, first_fit, last_first, reasons, started
-from scheduling.test_cycle import direct
+from scheduling.test_cycle import decide_directly
 from support.builders import allocation, server_body
 
 LONGEST = 4
@@ -65,10 +64,7 @@ class Play:
 def play(decide: Decide, seed: int, *, gpus: int = 2, **spec: Any) -> Play:
     servers = [server_body(f"shared-{n}") for n in range(gpus)]
     world = World(*servers, policy={"maxBypasses": LIMIT}, **spec)
-    # Hypothesis draws in its own thread alone.
-    world.memory.runner._charge = SimpleNamespace(
-        ask=direct(decide), problem="", rule=WaitingRule()
-    )
+    decide_directly(world, decide)
     return Play(world, random.Random(seed))
 
 

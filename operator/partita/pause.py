@@ -17,6 +17,11 @@ class Pause(NamedTuple):
         """Return one of some seconds that begins now."""
         return cls(now, now + timedelta(seconds=seconds))
 
+    @classmethod
+    def around(cls, time: datetime, span: timedelta) -> Self:
+        """Return one until some time after what another clock says, which may be ahead as much."""
+        return cls(time - span, time + span)
+
     def holds(self, now: datetime) -> bool:
         """Return whether it goes on. It ends, too, if the clock was set back before its begin."""
         return self.since <= now < self.until

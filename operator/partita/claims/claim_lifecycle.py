@@ -306,7 +306,7 @@ def _allocated(
     # An earlier operator may have written the ledger long before the allocation.
     known = [allocation.since] if allocation is not None and allocation.since is not None else []
     since = max([*known, *(entry.since for entry in entries)])
-    tried = Pause(since - within, since + within)  # its clock may have been ahead a little
+    tried = Pause.around(since, within)
     if not tried.holds(now):
         return replace(base, take_back=True, missed=True)
     return replace(base, ungate=pod if pod.gated else None, wake=tried.until)

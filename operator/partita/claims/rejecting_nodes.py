@@ -8,7 +8,6 @@ the nodes are those of the rejected Pods that still exist.
 
 from datetime import datetime
 
-from partita.models.quantities import later
 from partita.pause import Pause
 from partita.scheduling.avoided_nodes import AVOIDED_FOR
 from partita.store.views import PodView
@@ -27,12 +26,13 @@ class RejectingNodes:
         time, key = pod.outcome.rejected_at, _controller(pod)
         if time is not None and key and pod.node:
             said = f"kubelet rejected Pod {pod.name} with {pod.outcome.reason}"
-            # It begins earlier, because the clock of the node may be ahead.
-            pause = Pause(time - AVOIDED_FOR, later(time, AVOIDED_FOR.total_seconds()))
             # Of controllers whose Pods are gone nobody asks again.
-            known = self._avoided.items()
-            self._avoided = {k: v for k, v in known if max(v.values())[0].until > time}
-            self._avoided.setdefault(key, {})[pod.node] = pause, said
+            self._avoided = {
+                controller: nodes
+                for controller, nodes in self._avoided.items()
+                if any(until > time for (_, until), _ in nodes.values())
+            }
+            self._avoided.setdefault(key, {})[pod.node] = Pause.around(time, AVOIDED_FOR), said
 
     def of(self, pod: PodView, now: datetime) -> dict[str, tuple[Pause, str]]:
         """Return the nodes that a Pod avoids, each with that time and the reason."""

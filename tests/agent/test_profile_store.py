@@ -161,6 +161,15 @@ async def test_a_run_that_was_not_measured_completely_is_not_kept(kube: Kube):
     assert await store(kube, since=START + 0.5).keep(finished())
 
 
+async def test_use_after_the_end_as_kubernetes_rounds_it_down_counts(kube: Kube):
+    trace = UsageTrace()
+    for n in range(109):
+        trace.add(START + n / 10, TracePoint(500 * MIB, 50.0 if n > 100 else 0.0))
+    assert await store(kube).keep(MeasuredRun(ALLOCATION, trace, START + 10.8))
+    (measured,) = kube.profiles[0]["spec"]["measurements"]
+    assert measured["steps"][-1]["gpuUtilization"] == 50.0
+
+
 @pytest.mark.parametrize(
     "run",
     [

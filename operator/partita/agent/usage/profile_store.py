@@ -101,7 +101,8 @@ class ProfileStore:
         # Kubernetes' times are whole seconds, rounded down.
         if start.timestamp() + 1 <= self._since:
             return None
-        usage = run.trace.steps(start.timestamp(), end.timestamp())
+        last = max(end.timestamp(), min(run.at, end.timestamp() + 1))
+        usage = run.trace.steps(start.timestamp(), last)
         seconds, pod_uid = max(1.0, (end - start).total_seconds()), allocation.pod_uid
         return measurement(usage, seconds, self._where, run.beside, pod_uid=pod_uid)
 

@@ -220,7 +220,7 @@ class _Cluster:
             self._read(position, gpu_id)
         self._fragments = np.zeros(rows)
         self._growth = np.zeros((len(target.rest), lack + 1))
-        self._weigh(np.arange(rows))
+        self._update_growth(np.arange(rows))
 
     def best(self, job: Job) -> tuple[str, ...] | None:
         """Return the GPU where fragmentation grows least among those that a job fits."""
@@ -260,7 +260,7 @@ class _Cluster:
             free = self._free[position]  # independent of the other GPUs
             self._growth[0, position] = _TIGHTER * free - self._target.scraps[0, free]
         else:
-            self._weigh(self._node_of[[position]])
+            self._update_growth(self._node_of[[position]])
 
     def _growth_of(self, job: Job) -> _Floats:
         """Return the growth of fragmentation on each GPU, as if the job fitted all of them."""
@@ -287,7 +287,7 @@ class _Cluster:
         self._free[position] = memory // self._target.part
         self._idle[position] = memory == self._capacity[gpu_id].gpu.memory
 
-    def _weigh(self, nodes: NDArray[np.intp]) -> None:
+    def _update_growth(self, nodes: NDArray[np.intp]) -> None:
         """Compute the part of the growth on some nodes' GPUs that does not depend on the job.
 
         For each level that the node can reach, this is the memory made unusable by the loss of

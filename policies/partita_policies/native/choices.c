@@ -17,23 +17,23 @@ static const double MOST_WORTH = 8;   /* of a nearly finished job, relative to a
 
 typedef struct {
     Load load;
-    double left, worth, price;
+    double left, worth, dual;
     int kind, ends;
 } Member;
 
 /* What is predicted for jobs on a GPU if no other is started. */
 typedef struct {
-    double worth, price, speed, rate; /* sums of the work per second */
+    double worth, dual, speed, rate; /* sums of the work per second */
     double sm, pcie, busy;
     double first, last;   /* seconds until the first and the last end */
     double slowest, slow; /* largest and mean slowdown over the run */
     double risk;          /* largest slowdown with a margin for what is not known */
-    double priced;        /* price of all their work */
+    double valued;        /* dual value of all their work */
 } Prediction;
 
-double worth_of(const View *view, double price, double left) {
-    if (view->urgency == 0) return price;
-    double worth = pow(fmax(price, 1e-3), 1 - view->urgency) *
+double worth_of(const View *view, double dual, double left) {
+    if (view->urgency == 0) return dual;
+    double worth = pow(fmax(dual, 1e-3), 1 - view->urgency) *
                    pow(view->unit / fmax(left, 1e-3 * view->unit), view->urgency);
     return fmin(view->scale * worth, MOST_WORTH);
 }
@@ -52,20 +52,19 @@ static void work_of(const Problem *problem, const State *state, int type, double
     }
 }
 
-void price_all(const Problem *problem, const State *state, Programme *programmes, int *group) {
+void set_programmes(const Problem *problem, const State *state, View *view) {
     int n = problem->kinds, count = 0;
     Load *loads = malloc(sizeof(Load) * n);
     double *memory = malloc(sizeof(double) * n), *work = malloc(sizeof(double) * n);
     double *some = malloc(sizeof(double) * n);
     int *who = malloc(sizeof(int) * n), *of = malloc(sizeof(int) * n);
     for (int type = 0; type < problem->types; type++) {
-        double capacity = 1;
-        for (int i = 0; i < problem->gpus; i++)
-            if (state->gpu[i].type == type) capacity = fmax(1, (double)state->gpu[i].capacity);
+        double capacity = capacity_of(problem, state, type);
+        int *group = view->group + (size_t)type * n;
         work_of(problem, state, type, work);
         count = 0;
         for (int k = 0; k < n; k++) {
-            group[type * n + k] = -1;
+            group[k] = -1;
             if (work[k] <= 0) continue;
             const Kind *kind = problem->kind + k;
             loads[count] = problem->outlook[(size_t)type * n + k].mean;
@@ -73,17 +72,15 @@ void price_all(const Problem *problem, const State *state, Programme *programmes
             some[count] = work[k];
             who[count++] = k;
         }
-        programmes[type].groups = 0;
+        view->programmes[type].groups = 0;
         if (!count) continue;
-        programme(programmes + type, loads, memory, some, count, problem->sharing,
-                  problem->exclusive, of);
-        for (int i = 0; i < count; i++) group[type * n + who[i]] = of[i];
+        programme(view->programmes + type, loads, memory, some, count, problem->sharing, of);
+        for (int i = 0; i < count; i++) group[who[i]] = of[i];
     }
     free(loads), free(memory), free(work), free(some), free(who), free(of);
 }
 
-void look(const Problem *problem, const State *state, const Programme *programmes,
-          const int *group, View *view) {
+void update_view(const Problem *problem, const State *state, View *view) {
     int n = problem->kinds, jobs = state->queued + state->running, idle = 0;
     double *work = malloc(sizeof(double) * n), all = 0, waiting = 0, most = 0, total = 0, free_ = 0;
     double bound = 0;
@@ -96,16 +93,16 @@ void look(const Problem *problem, const State *state, const Programme *programme
     double mean_capacity = fmax(total / problem->gpus, 1);
     for (int type = problem->types - 1; type >= 0; type--) {
         double sums[GROUPS] = {0}, of_group[GROUPS];
+        const Programme *of = view->programmes + type;
+        const int *group = view->group + (size_t)type * n;
         work_of(problem, state, type, work);
         for (int k = 0; k < n; k++)
-            if (group[type * n + k] >= 0) sums[group[type * n + k]] += work[k] / problem->gpus;
-        if (programmes[type].groups) prices(programmes + type, sums, of_group);
-        for (int k = 0; k < n; k++) {
-            int g = group[type * n + k];
-            view->price[type * n + k] = g < 0 ? 0 : of_group[g];
-        }
+            if (group[k] >= 0) sums[group[k]] += work[k] / problem->gpus;
+        if (of->groups) solve_duals(of, sums, of_group);
+        for (int k = 0; k < n; k++)
+            view->dual[type * n + k] = group[k] < 0 ? 0 : of_group[group[k]];
         if (type) continue;
-        for (int g = 0; g < programmes[type].groups; g++) bound += of_group[g] * sums[g];
+        for (int g = 0; g < of->groups; g++) bound += of_group[g] * sums[g];
     }
     for (int k = 0; k < n; k++) {
         all += work[k];
@@ -130,7 +127,7 @@ void look(const Problem *problem, const State *state, const Programme *programme
                 size_t at = (size_t)type * n + k;
                 if (!state->waiting[k]) continue;
                 view->worth[at] =
-                    worth_of(view, view->price[at], problem->outlook[at].duration);
+                    worth_of(view, view->dual[at], problem->outlook[at].duration);
                 if (!round) most = fmax(most, view->worth[at]);
             }
         if (view->urgency == 0) break;
@@ -149,7 +146,9 @@ static double value(const Problem *problem, const Member *members, int count) {
     return sum;
 }
 
-/* Factor of the slowdown of a member that allows for what is not known of its pairs. */
+/* Factor of the slowdown of a member that allows for what is not known of its pairs: one standard
+ * deviation, in proportion to the time in which both are busy. Jobs that are hardly busy cannot slow
+ * each other much, and without evidence a budget would keep all applications apart. */
 static double margin(const Problem *problem, const Member *members, int count, int i) {
     double factor = 1;
     if (!problem->spreads) return factor;
@@ -174,7 +173,7 @@ static Prediction predict(const Problem *problem, const View *view, const Member
         loads[n] = members[i].load;
         left[n++] = members[i].ends ? members[i].left : DBL_MAX;
         ending += members[i].ends;
-        out.priced += members[i].ends ? members[i].price * members[i].left : 0;
+        out.valued += members[i].ends ? members[i].dual * members[i].left : 0;
         out.sm += members[i].load.sm;
         out.pcie += members[i].load.pcie;
         out.busy += members[i].load.busy;
@@ -187,7 +186,7 @@ static Prediction predict(const Problem *problem, const View *view, const Member
             for (int i = 0; i < n; i++) {
                 const Member *one = members + who[i];
                 out.worth += one->worth / slow[i];
-                out.price += one->price / slow[i];
+                out.dual += one->dual / slow[i];
                 out.speed += one->ends / slow[i];
                 out.rate += one->ends * fmin(view->unit / one->left, MOST_WORTH) / slow[i];
             }
@@ -224,8 +223,8 @@ static int members_of(const Problem *problem, const View *view, const Gpu *gpu, 
         one->kind = job->kind;
         one->left = fmax(rest_of(problem, gpu, job, &one->load), 1e-6);
         one->ends = !problem->kind[job->kind].lasting;
-        one->price = one->ends ? view->price[(size_t)gpu->type * problem->kinds + job->kind] : 0;
-        one->worth = one->ends ? worth_of(view, one->price, one->left) : 0;
+        one->dual = one->ends ? view->dual[(size_t)gpu->type * problem->kinds + job->kind] : 0;
+        one->worth = one->ends ? worth_of(view, one->dual, one->left) : 0;
     }
     return gpu->count;
 }
@@ -233,7 +232,7 @@ static int members_of(const Problem *problem, const View *view, const Gpu *gpu, 
 static void join(const Problem *problem, const View *view, const Gpu *gpu, int kind, Member *one) {
     size_t at = (size_t)gpu->type * problem->kinds + kind;
     const Outlook *outlook = problem->outlook + at;
-    *one = (Member){outlook->mean, outlook->duration, view->worth[at], view->price[at], kind, 1};
+    *one = (Member){outlook->mean, outlook->duration, view->worth[at], view->dual[at], kind, 1};
 }
 
 static void describe(const Problem *problem, const State *state, const View *view, const Gpu *gpu,
@@ -252,12 +251,12 @@ static void describe(const Problem *problem, const State *state, const View *vie
     }
     turns += work;
     double values[FEATURES] = {
-        !added, added / 3., count / 4., now->price, now->price - old->price, now->worth,
+        !added, added / 3., count / 4., now->dual, now->dual - old->dual, now->worth,
         now->worth - old->worth, now->speed / 2, now->speed - old->speed, now->rate / 2,
         now->rate - old->rate, memory - takes, takes, fmin(now->sm, 2), now->pcie, now->busy / 2,
         added ? sm / size - view->sm - takes / size + view->memory : 0,
         now->slowest ? now->slowest - 1 : 0, now->slow ? now->slow - 1 : 0,
-        log1p(now->last / unit), log1p(now->first / unit), (now->last - now->priced) / unit,
+        log1p(now->last / unit), log1p(now->first / unit), (now->last - now->valued) / unit,
         now->last / view->bound, longest / fmax(view->longest, 1e-3), work / size / unit,
         now->last / fmax(turns, 1e-3), (now->last - old->last) / unit,
         log1p((double)state->queued / problem->gpus) / 2, log1p(view->bound / unit), view->idle,
@@ -417,7 +416,7 @@ void waiting(const Problem *problem, const State *state, const View *view, int p
     draw(problem, state, view, common, out);
 }
 
-int best_kind(const Problem *problem, const State *state, const View *view, const double *price,
+int best_kind(const Problem *problem, const State *state, const View *view, const double *dual,
               const double *worth, const Gpu *gpu, double least) {
     int kinds[JOBS + 1] = {0}, phases[JOBS + 1] = {0};
     int count = gpu->count, best = -1, seen = 0;
@@ -428,7 +427,7 @@ int best_kind(const Problem *problem, const State *state, const View *view, cons
         kinds[i] = job->kind, phases[i] = WHOLE;
         gains[i] = 0;
         if (!problem->kind[job->kind].lasting)
-            gains[i] = worth_of(view, price[row + job->kind], left_of(problem, gpu, job));
+            gains[i] = worth_of(view, dual[row + job->kind], left_of(problem, gpu, job));
     }
     if (count) rates_of(problem, gpu->type, kinds, phases, count, slow);
     for (int i = 0; i < count; i++) had += gains[i] / slow[i];

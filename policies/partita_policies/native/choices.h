@@ -5,25 +5,27 @@
 #define PARTITA_CHOICES_H
 
 #include "cluster.h"
+#include "duals.h"
 #include "images.h"
-#include "prices.h"
 
 enum { FEATURES = 32, INPUTS = FEATURES + 3 * IMAGE, WINDOW = 64 };
 
 /* The jobs as a whole, once for a decision. */
 typedef struct {
-    double *price;  /* [types][kinds]: of a second of work */
-    double *worth;  /* [types][kinds]: of a second of a waiting job's work, by the objective */
-    double urgency; /* 0: worth is the price; 1: it is the inverse of the work left */
-    double scale;   /* of worths: that of the best waiting job is 1 */
-    double unit;    /* mean seconds of a job */
-    double bound;   /* least seconds for all work */
-    double sm, memory; /* mean use and allocation of the waiting work */
-    double longest;    /* seconds of the longest waiting job */
-    double idle;       /* share of the GPUs without jobs */
-    double budget;     /* largest slowdown of a job */
-    double fullness;   /* share of the memory that is allocated */
-    int images;        /* whether choices are described by images, too: for a network */
+    Programme *programmes; /* [types]: of all work */
+    int *group;            /* [types][kinds]: of similar jobs, in the programme of the type */
+    double *dual;          /* [types][kinds]: of a second of work */
+    double *worth;         /* [types][kinds]: of a second of a waiting job's work, by the objective */
+    double urgency;        /* 0: worth is the dual; 1: it is the inverse of the work left */
+    double scale;          /* of worths: that of the best waiting job is 1 */
+    double unit;           /* mean seconds of a job */
+    double bound;          /* least seconds for all work */
+    double sm, memory;     /* mean use and allocation of the waiting work */
+    double longest;        /* seconds of the longest waiting job */
+    double idle;           /* share of the GPUs without jobs */
+    double budget;         /* largest slowdown of a job */
+    double fullness;       /* share of the memory that is allocated */
+    int images;            /* whether choices are described by images, too: for a network */
 } View;
 
 typedef struct {
@@ -36,29 +38,27 @@ typedef struct {
     float score;
 } Choice;
 
-/* Compute prices and sums. `programmes` [types] and `group` [types][kinds] are those of
- * `programme`; `price` and `worth` of the view point to room for their numbers. */
-void look(const Problem *problem, const State *state, const Programme *programmes,
-          const int *group, View *view);
+/* Write the programmes of all work to a view. */
+void set_programmes(const Problem *problem, const State *state, View *view);
 
-/* Write the programmes of all work to `programmes` and `group`; as for `look`. */
-void price_all(const Problem *problem, const State *state, Programme *programmes, int *group);
+/* Compute the duals and sums of a view that has its programmes. */
+void update_view(const Problem *problem, const State *state, View *view);
 
 /* Find the best `most` choices of up to `size` jobs for a GPU, by their gain, among the first
  * `window` kinds that fit it, at most WINDOW. */
 int choices(const Problem *problem, const State *state, const View *view, int gpu, int most,
             int size, int window, Choice *out);
 
-/* The worth of a second of work of a job that has `left` seconds, from its price. */
-double worth_of(const View *view, double price, double left);
+/* The worth of a second of work of a job that has `left` seconds, from its dual. */
+double worth_of(const View *view, double dual, double left);
 
 /* The choice to start no job, described by this GPU. */
 void waiting(const Problem *problem, const State *state, const View *view, int gpu, Choice *out);
 
 /* The kind that adds most worth to the work on a GPU; -1 if none adds as much as `least`.
  *
- * price, worth: [types][kinds], in place of those of the view. */
-int best_kind(const Problem *problem, const State *state, const View *view, const double *price,
+ * dual, worth: [types][kinds], in place of those of the view. */
+int best_kind(const Problem *problem, const State *state, const View *view, const double *dual,
               const double *worth, const Gpu *gpu, double least);
 
 #endif

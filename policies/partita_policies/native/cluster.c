@@ -9,6 +9,13 @@
 static const double OVERDUE = 0.05; /* least share of its work that a running job has left */
 static const double ENOUGH = 1e-6;
 
+double capacity_of(const Problem *problem, const State *state, int type) {
+    double capacity = 1;
+    for (int i = 0; i < problem->gpus; i++)
+        if (state->gpu[i].type == type) capacity = fmax(1, (double)state->gpu[i].capacity);
+    return capacity;
+}
+
 const Outlook *outlook_of(const Problem *problem, const Gpu *gpu, int kind) {
     return problem->outlook + (size_t)gpu->type * problem->kinds + kind;
 }
@@ -33,7 +40,7 @@ int fits(const Problem *problem, const State *state, const Gpu *gpu, int kind) {
     if (gpu->alone || gpu->count >= JOBS || one->memory > gpu->memory ||
         one->slots > gpu->slots || one->clients > gpu->clients)
         return 0;
-    if (gpu->count && (one->alone || problem->exclusive)) return 0;
+    if (gpu->count && (one->alone || problem->sharing == EXCLUSIVE)) return 0;
     if (!outlook_of(problem, gpu, kind)->allowed) return 0;
     if (problem->eligible && !problem->eligible[(size_t)kind * problem->nodes + gpu->node])
         return 0;

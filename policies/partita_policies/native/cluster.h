@@ -61,7 +61,6 @@ typedef struct Rates Rates; /* see rates.h */
 typedef struct {
     int32_t kinds, types, gpus, nodes, applications;
     int32_t sharing;        /* as in interference.h */
-    int32_t exclusive;      /* whether no two jobs share a GPU */
     const Kind *kind;       /* [kinds] */
     const Outlook *outlook; /* [types][kinds] */
     const double *factors;   /* [applications][applications] of the cluster's co-runs, or NULL */
@@ -80,6 +79,9 @@ typedef struct {
     double total;    /* seconds that jobs spent here so far, in sum */
     double makespan; /* time of the last end so far */
 } State;
+
+/* Bytes of the GPUs of a type, at least 1. */
+double capacity_of(const Problem *problem, const State *state, int type);
 
 const Outlook *outlook_of(const Problem *problem, const Gpu *gpu, int kind);
 

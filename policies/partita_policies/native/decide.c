@@ -47,7 +47,7 @@ typedef struct {
     uint8_t *idle;  /* [gpus] */
     int most, size, window, crowded;
     int searches; /* so far */
-} Board;
+} ChoiceTable;
 
 static int64_t least_memory(const Problem *problem, const State *state) {
     int64_t least = INT64_MAX;
@@ -65,28 +65,28 @@ static int is_open(const Problem *problem, const State *state, int place, int64_
 
 /* Search the choices of a GPU. Return 0 if a score is no number. */
 static int search(const Problem *problem, const State *state, const Settings *settings,
-                  const View *view, Board *board, int place) {
-    Choice *here = board->choice + (size_t)place * MOST;
-    board->count[place] = choices(problem, state, view, place, board->most, board->size,
-                                  board->window, here);
-    board->score[place] = -HUGE_VALF;
-    for (int c = 0; c < board->count[place]; c++) {
+                  const View *view, ChoiceTable *table, int place) {
+    Choice *here = table->choice + (size_t)place * MOST;
+    table->count[place] = choices(problem, state, view, place, table->most, table->size,
+                                  table->window, here);
+    table->score[place] = -HUGE_VALF;
+    for (int c = 0; c < table->count[place]; c++) {
         score(settings, here + c);
         if (!isfinite(here[c].score)) return 0;
-        if (here[c].score > board->score[place]) {
-            board->score[place] = here[c].score;
-            board->best[place] = c;
+        if (here[c].score > table->score[place]) {
+            table->score[place] = here[c].score;
+            table->best[place] = c;
         }
     }
-    board->fresh[place] = 1;
-    board->searches++;
+    table->fresh[place] = 1;
+    table->searches++;
     return 1;
 }
 
-static int best_place(const Problem *problem, const Board *board) {
+static int best_place(const Problem *problem, const ChoiceTable *table) {
     int best = 0;
     for (int i = 1; i < problem->gpus; i++)
-        if (board->score[i] > board->score[best]) best = i;
+        if (table->score[i] > table->score[best]) best = i;
     return best;
 }
 
@@ -95,44 +95,44 @@ static int best_place(const Problem *problem, const Board *board) {
  * only the best again, as the lazy greedy algorithm does (M. Minoux, "Accelerated Greedy Algorithms
  * for Maximizing Submodular Set Functions", 1978). Return 0 if a score is no number. */
 static int refresh(const Problem *problem, const State *state, const Settings *settings,
-                   const View *view, Board *board) {
+                   const View *view, ChoiceTable *table) {
     int alike = !problem->eligible && !state->host;
-    int lazy = board->crowded && board->searches > THOROUGH;
+    int lazy = table->crowded && table->searches > THOROUGH;
     uint8_t seen[64] = {0};
     for (int i = 0; i < problem->gpus; i++) {
-        int type = alike && board->idle[i] ? state->gpu[i].type : 64;
+        int type = alike && table->idle[i] ? state->gpu[i].type : 64;
         if (type < 64 && seen[type]) {
-            board->count[i] = board->fresh[i] = 0;
-            board->score[i] = -HUGE_VALF;
+            table->count[i] = table->fresh[i] = 0;
+            table->score[i] = -HUGE_VALF;
             continue;
         }
         if (type < 64) seen[type] = 1;
-        if (board->fresh[i] || (lazy && board->count[i])) continue;
-        if (!search(problem, state, settings, view, board, i)) return 0;
+        if (table->fresh[i] || (lazy && table->count[i])) continue;
+        if (!search(problem, state, settings, view, table, i)) return 0;
     }
     while (lazy) {
-        int best = best_place(problem, board);
-        if (board->fresh[best] || !board->count[best]) break;
-        if (!search(problem, state, settings, view, board, best)) return 0;
+        int best = best_place(problem, table);
+        if (table->fresh[best] || !table->count[best]) break;
+        if (!search(problem, state, settings, view, table, best)) return 0;
     }
     return 1;
 }
 
 /* Mark the choices that a start has changed. */
-static void change(const Problem *problem, const State *state, Board *board,
+static void change(const Problem *problem, const State *state, ChoiceTable *table,
                    const Choice *taken) {
     int place = taken->gpu, scarce = state->host != NULL;
     for (int j = 0; j < taken->size; j++) scarce |= state->waiting[taken->kinds[j]] < SET;
-    board->fresh[place] = board->idle[place] = 0;
+    table->fresh[place] = table->idle[place] = 0;
     if (!scarce) return;
     for (int i = 0; i < problem->gpus; i++) {
-        if (state->host && state->gpu[i].node == state->gpu[place].node) board->fresh[i] = 0;
-        for (int c = 0; c < board->count[i] && board->fresh[i]; c++) {
-            const Choice *one = board->choice + (size_t)i * MOST + c;
+        if (state->host && state->gpu[i].node == state->gpu[place].node) table->fresh[i] = 0;
+        for (int c = 0; c < table->count[i] && table->fresh[i]; c++) {
+            const Choice *one = table->choice + (size_t)i * MOST + c;
             int run = 0;
             for (int j = 0; j < one->size; j++) {
                 run = j && one->kinds[j] == one->kinds[j - 1] ? run + 1 : 1;
-                if (state->waiting[one->kinds[j]] < run) board->fresh[i] = 0;
+                if (state->waiting[one->kinds[j]] < run) table->fresh[i] = 0;
             }
         }
     }
@@ -202,17 +202,17 @@ static int choose(const Problem *problem, const State *state, const Settings *se
 /* Gather all choices, the best first, and to wait unless no job ends on a GPU. Of very many GPUs only the
  * best choice is gathered. Return their number; -1: a score is no number. */
 static int gather(const Problem *problem, const State *state, const Settings *settings,
-                  const View *view, const Board *board, Choice **all, Choice *wait) {
+                  const View *view, const ChoiceTable *table, Choice **all, Choice *wait) {
     int count = 0, idle = 0, best = -1;
     for (int i = 0; i < problem->gpus; i++) {
-        if (!board->count[i]) continue;
+        if (!table->count[i]) continue;
         idle = idle || !ends(problem, state->gpu + i);
-        Choice *here = board->choice + (size_t)i * MOST;
-        if (best < 0 || board->score[i] > board->score[best]) best = i;
-        for (int c = 0; c < board->count[i] && !board->crowded; c++) all[count++] = here + c;
+        Choice *here = table->choice + (size_t)i * MOST;
+        if (best < 0 || table->score[i] > table->score[best]) best = i;
+        for (int c = 0; c < table->count[i] && !table->crowded; c++) all[count++] = here + c;
     }
     if (best < 0) return 0;
-    if (board->crowded) all[count++] = board->choice + (size_t)best * MOST + board->best[best];
+    if (table->crowded) all[count++] = table->choice + (size_t)best * MOST + table->best[best];
     if (!idle) {
         int gains = 0;
         for (int i = 1; i < count; i++)
@@ -234,26 +234,27 @@ int decide(const Problem *problem, State *state, const Settings *settings, const
     if (!open) return 0;
     int most = ALL / open, size = (state->queued + open - 1) / open;
     int limit = open > MANY ? 1 : open > CROWD ? 2 : SET;
-    Board board = {.choice = malloc(sizeof(Choice) * MOST * gpus),
-                   .count = calloc(gpus, sizeof(int32_t)),
-                   .best = calloc(gpus, sizeof(int32_t)),
-                   .score = calloc(gpus, sizeof(float)),
-                   .fresh = calloc(gpus, 1),
-                   .idle = calloc(gpus, 1),
-                   .most = most > MOST ? MOST : most < FEW ? FEW : most,
-                   .size = size > limit ? limit : size,
-                   .window = open > MANY ? WINDOW / 4 : open > CROWD ? WINDOW / 2 : WINDOW,
-                   .crowded = gpus > MANY};
+    ChoiceTable table = {
+        .choice = malloc(sizeof(Choice) * MOST * gpus),
+        .count = calloc(gpus, sizeof(int32_t)),
+        .best = calloc(gpus, sizeof(int32_t)),
+        .score = calloc(gpus, sizeof(float)),
+        .fresh = calloc(gpus, 1),
+        .idle = calloc(gpus, 1),
+        .most = most > MOST ? MOST : most < FEW ? FEW : most,
+        .size = size > limit ? limit : size,
+        .window = open > MANY ? WINDOW / 4 : open > CROWD ? WINDOW / 2 : WINDOW,
+        .crowded = gpus > MANY};
     Choice **all = malloc(sizeof(Choice *) * (MOST * gpus + 1)), wait;
     Placement *starts = malloc(sizeof(Placement) * (state->queued + 1));
-    if (!board.choice || !board.count || !board.best || !board.score || !board.fresh ||
-        !board.idle || !all || !starts)
+    if (!table.choice || !table.count || !table.best || !table.score || !table.fresh ||
+        !table.idle || !all || !starts)
         made = -2;
-    for (int i = 0; i < gpus && made >= 0; i++) board.idle[i] = !state->gpu[i].count;
+    for (int i = 0; i < gpus && made >= 0; i++) table.idle[i] = !state->gpu[i].count;
     while (made >= 0 && state->queued) {
         int count = -1;
-        if (refresh(problem, state, settings, view, &board))
-            count = gather(problem, state, settings, view, &board, all, &wait);
+        if (refresh(problem, state, settings, view, &table))
+            count = gather(problem, state, settings, view, &table, all, &wait);
         if (count < 0) made = -1;
         if (count <= 0) break;
         int started;
@@ -266,7 +267,7 @@ int decide(const Problem *problem, State *state, const Settings *settings, const
             start(problem, state, state->gpu + taken.gpu, taken.kinds[i]);
             out[made++] = (Placement){taken.kinds[i], taken.gpu};
         }
-        change(problem, state, &board, &taken);
+        change(problem, state, &table, &taken);
         if (started < 0) continue;
         for (int i = 0; i < started; i++) {
             start(problem, state, state->gpu + starts[i].gpu, starts[i].kind);
@@ -274,7 +275,7 @@ int decide(const Problem *problem, State *state, const Settings *settings, const
         }
         break;
     }
-    free(board.choice), free(board.count), free(board.best), free(board.score);
-    free(board.fresh), free(board.idle), free(all), free(starts);
+    free(table.choice), free(table.count), free(table.best), free(table.score);
+    free(table.fresh), free(table.idle), free(all), free(starts);
     return made;
 }

@@ -1,6 +1,6 @@
 /* Plans: simulations to the end of all jobs by the rule `best_kind`, each with weights of its own.
  *
- * Even plans weigh the work of a kind by its price, odd ones by the largest share that it takes of any
+ * Even plans weight the work of a kind by its dual, odd ones by the largest share that it takes of any
  * resource of a GPU; the first of both as they are, the others perturbed. */
 #include "decide.h"
 
@@ -12,14 +12,14 @@
 enum { FEWEST = 16, PLANS = 32 }; /* for each choice; fewer say less than the network */
 static const double LEAST = 0.02; /* work per second that a job must add; less is an error of any
                                      model */
-static const double SPREAD = 0.4; /* of the logarithms of the perturbed prices */
+static const double SPREAD = 0.4; /* of the logarithms of the perturbed duals */
 static const double TILT = 0.3;   /* spread of the exponents with which plans favour long jobs */
 
 typedef struct {
     const Problem *problem;
     const Settings *settings;
     const View *view;
-    double *price, *worth; /* [types][kinds]: weights of a plan */
+    double *dual, *worth; /* [types][kinds]: weights of a plan */
     uint8_t *closed;       /* [gpus]: no waiting job is worth starting there */
 } Planner;
 
@@ -44,24 +44,22 @@ static double perturbed(const Planner *planner, int kind, int number) {
     return exp(SPREAD * gauss(&random) + tilt * log(fmax(length, 1e-3)));
 }
 
-static void weigh(const Planner *planner, const State *state, int number) {
+static void set_weights(const Planner *planner, const State *state, int number) {
     const Problem *problem = planner->problem;
     for (int type = 0; type < problem->types; type++) {
-        double capacity = 1;
-        for (int i = 0; i < problem->gpus; i++)
-            if (state->gpu[i].type == type) capacity = fmax(1, (double)state->gpu[i].capacity);
+        double capacity = capacity_of(problem, state, type);
         for (int k = 0; k < problem->kinds; k++) {
             size_t at = (size_t)type * problem->kinds + k;
             const Outlook *one = problem->outlook + at;
             const Kind *kind = problem->kind + k;
-            double price = planner->view->price[at];
+            double dual = planner->view->dual[at];
             if (number % 2)
-                price = kind->alone ? 1
+                dual = kind->alone ? 1
                                     : fmin(1, fmax(kind->memory / capacity,
                                                    fmax(one->mean.sm, one->mean.pcie)));
-            if (number > 1 && state->waiting[k]) price *= perturbed(planner, k, number);
-            planner->price[at] = price;
-            planner->worth[at] = worth_of(planner->view, price, one->duration);
+            if (number > 1 && state->waiting[k]) dual *= perturbed(planner, k, number);
+            planner->dual[at] = dual;
+            planner->worth[at] = worth_of(planner->view, dual, one->duration);
         }
     }
 }
@@ -69,7 +67,7 @@ static void weigh(const Planner *planner, const State *state, int number) {
 /* Start the best job for a GPU; return its kind, or -1. */
 static int add(const Planner *planner, State *state, int place) {
     Gpu *gpu = state->gpu + place;
-    int kind = state->queued ? best_kind(planner->problem, state, planner->view, planner->price,
+    int kind = state->queued ? best_kind(planner->problem, state, planner->view, planner->dual,
                                          planner->worth, gpu, LEAST)
                              : -1;
     if (kind >= 0) start(planner->problem, state, gpu, kind);
@@ -121,9 +119,9 @@ int best_plan(const Problem *problem, const State *state, const Settings *settin
     int64_t *host = malloc(sizeof(int64_t) * (hosts + 1));
     Placement *these = malloc(sizeof(Placement) * (state->queued + 1));
     double least = DBL_MAX;
-    int there = planner.price && planner.worth && planner.closed && gpus && waits && host && these;
+    int there = planner.dual && planner.worth && planner.closed && gpus && waits && host && these;
     for (int p = 0; p < plans && there; p++) {
-        weigh(&planner, state, p);
+        set_weights(&planner, state, p);
         for (int c = 0; c < count; c++) {
             State then = *state;
             then.gpu = memcpy(gpus, state->gpu, sizeof(Gpu) * problem->gpus);
@@ -140,7 +138,7 @@ int best_plan(const Problem *problem, const State *state, const Settings *settin
             memcpy(starts, these, sizeof(Placement) * now);
         }
     }
-    free(planner.price), free(planner.worth), free(planner.closed);
+    free(planner.dual), free(planner.worth), free(planner.closed);
     free(gpus), free(waits), free(host), free(these);
     return best;
 }

@@ -14,48 +14,39 @@ typedef struct {
     double time;
 } Arrival;
 
-typedef struct {
-    Programme *programmes;
-    int *group;
-    View view;
-    Placement *placed;
-} Room;
-
-static int get(const Problem *problem, const Settings *settings, int jobs, Room *room) {
+static int new_view(const Problem *problem, const Settings *settings, View *view) {
     size_t cells = (size_t)problem->types * problem->kinds;
-    room->programmes = malloc(sizeof(Programme) * problem->types);
-    room->group = malloc(sizeof(int) * cells);
-    room->view = (View){.price = calloc(cells, sizeof(double)),
-                        .worth = calloc(cells, sizeof(double)),
-                        .urgency = settings->urgency,
-                        .budget = settings->budget,
-                        .images = settings->weights != NULL};
-    room->placed = malloc(sizeof(Placement) * (jobs + 1));
-    return room->programmes && room->group && room->view.price && room->view.worth && room->placed;
+    *view = (View){.programmes = malloc(sizeof(Programme) * problem->types),
+                   .group = malloc(sizeof(int) * cells),
+                   .dual = calloc(cells, sizeof(double)),
+                   .worth = calloc(cells, sizeof(double)),
+                   .urgency = settings->urgency,
+                   .budget = settings->budget,
+                   .images = settings->weights != NULL};
+    return view->programmes && view->group && view->dual && view->worth;
 }
 
-static void put_away(Room *room) {
-    free(room->programmes), free(room->group), free(room->view.price), free(room->view.worth);
-    free(room->placed);
+static void free_view(View *view) {
+    free(view->programmes), free(view->group), free(view->dual), free(view->worth);
 }
 
 /* Decide on a snapshot. `since` has the seconds since the start of each running job, [gpus]
  * [JOBS]. As `decide`. */
 int decide_once(const Problem *given, State *state, const Settings *settings,
                 const double *since, Placement *out) {
-    Room room;
+    View view;
     Problem problem[] = {*given};
     int made = -2;
     problem->rates = settings->work ? new_rates() : NULL;
-    if (get(problem, settings, 0, &room)) {
+    if (new_view(problem, settings, &view)) {
         for (int i = 0; i < problem->gpus; i++)
             catch_up(problem, state->gpu + i, since + (size_t)i * JOBS);
-        price_all(problem, state, room.programmes, room.group);
-        look(problem, state, room.programmes, room.group, &room.view);
-        made = decide(problem, state, settings, &room.view, NULL, NULL, out);
+        set_programmes(problem, state, &view);
+        update_view(problem, state, &view);
+        made = decide(problem, state, settings, &view, NULL, NULL, out);
     }
     free(problem->rates);
-    put_away(&room);
+    free_view(&view);
     return made;
 }
 
@@ -64,14 +55,15 @@ typedef struct {
     const Arrival *arrivals;
     int count, next; /* of the arrivals, and how many have arrived */
     const Settings *settings;
-    const Room *room;
+    const View *view;
+    Placement *placed; /* by a decision */
 } Simulation;
 
 /* Simulate until all jobs have ended. Return the number of the last decision's placements, or what
  * is wrong, as `decide`. */
 static int to_end(const Problem *problem, State *state, Simulation *of, int decided,
                   uint64_t *random, Record *record) {
-    Room room = *of->room;
+    View view = *of->view;
     int made = 0;
     for (;;) {
         for (; of->next < of->count && of->arrivals[of->next].time <= state->now; of->next++) {
@@ -79,8 +71,8 @@ static int to_end(const Problem *problem, State *state, Simulation *of, int deci
             state->queued++;
         }
         if (state->queued && !decided) {
-            look(problem, state, room.programmes, room.group, &room.view);
-            made = decide(problem, state, of->settings, &room.view, random, record, room.placed);
+            update_view(problem, state, &view);
+            made = decide(problem, state, of->settings, &view, random, record, of->placed);
             if (made < 0) return made;
         }
         decided = 0;
@@ -96,8 +88,7 @@ static double run_to_end(const Problem *problem, State *state, const View *view,
     int made = 0;
     for (int i = 0; i < choice->size; i++)
         start(problem, state, state->gpu + choice->gpu, choice->kinds[i]);
-    if (choice->size)
-        made = decide(problem, state, of.settings, view, random, NULL, of.room->placed);
+    if (choice->size) made = decide(problem, state, of.settings, view, random, NULL, of.placed);
     if (made >= 0) made = to_end(problem, state, &of, 1, random, NULL);
     if (made < 0) return NAN;
     return (1 - completion) * (state->makespan - now) + completion * (state->total - before);
@@ -107,29 +98,28 @@ static double run_to_end(const Problem *problem, State *state, const View *view,
 static double cost_of(const Record *record, const Problem *problem, const State *state,
                       const View *view, const Choice *choice) {
     Simulation of = *(const Simulation *)record->of_trials;
-    View same = *view;
-    Room room;
-    State then = *state;
+    View same = *view, later;
+    Gpu *gpus = malloc(sizeof(Gpu) * problem->gpus);
+    int32_t *waiting = malloc(sizeof(int32_t) * problem->kinds);
     double least = NAN;
-    then.gpu = malloc(sizeof(Gpu) * problem->gpus);
-    then.waiting = malloc(sizeof(int32_t) * problem->kinds);
-    if (get(problem, record->target, of.count, &room) && then.gpu && then.waiting) {
-        memcpy(room.programmes, of.room->programmes, sizeof(Programme) * problem->types);
-        memcpy(room.group, of.room->group, sizeof(int) * problem->types * problem->kinds);
-        same.images = room.view.images;
+    of.placed = malloc(sizeof(Placement) * (of.count + 1));
+    if (new_view(problem, record->target, &later) && gpus && waiting && of.placed) {
+        memcpy(later.programmes, view->programmes, sizeof(Programme) * problem->types);
+        memcpy(later.group, view->group, sizeof(int) * problem->types * problem->kinds);
+        same.images = later.images;
         of.settings = record->target;
-        of.room = &room;
+        of.view = &later;
         for (int r = 0; r < record->runs; r++) {
             uint64_t random = record->seed + (uint64_t)r;
             State from = *state;
-            from.gpu = memcpy(then.gpu, state->gpu, sizeof(Gpu) * problem->gpus);
-            from.waiting = memcpy(then.waiting, state->waiting, sizeof(int32_t) * problem->kinds);
+            from.gpu = memcpy(gpus, state->gpu, sizeof(Gpu) * problem->gpus);
+            from.waiting = memcpy(waiting, state->waiting, sizeof(int32_t) * problem->kinds);
             double cost = run_to_end(problem, &from, &same, choice, of, r ? &random : NULL);
             least = r ? fmin(least, cost) : cost;
         }
     }
-    free(then.gpu), free(then.waiting);
-    put_away(&room);
+    free(gpus), free(waiting), free(of.placed);
+    free_view(&later);
     return least;
 }
 
@@ -137,22 +127,23 @@ static double cost_of(const Record *record, const Problem *problem, const State 
  * makespan and sum of the completion times. As `decide`. */
 int play(const Problem *given, const State *initial, const Arrival *arrivals, int count,
          const Settings *settings, uint64_t seed, Record *record, double *result) {
-    Room room;
+    View view;
     Problem problem[] = {*given};
     State state = *initial;
     uint64_t random = seed;
     int made = -2;
-    Simulation of = {arrivals, count, 0, settings, &room};
+    Simulation of = {arrivals, count, 0, settings, &view,
+                     malloc(sizeof(Placement) * (count + 1))};
     problem->rates = new_rates();
     state.gpu = malloc(sizeof(Gpu) * problem->gpus);
     state.waiting = calloc(problem->kinds, sizeof(int32_t));
-    if (get(problem, settings, count, &room) && state.gpu && state.waiting) {
+    if (new_view(problem, settings, &view) && of.placed && state.gpu && state.waiting) {
         memcpy(state.gpu, initial->gpu, sizeof(Gpu) * problem->gpus);
         for (int i = 0; i < count; i++) state.waiting[arrivals[i].kind]++;
-        price_all(problem, &state, room.programmes, room.group);
+        set_programmes(problem, &state, &view);
         memset(state.waiting, 0, sizeof(int32_t) * problem->kinds);
         if (record) {
-            room.view.images = 1;
+            view.images = 1;
             record->cost_of = record->target ? cost_of : NULL;
             record->of_trials = &of;
         }
@@ -160,7 +151,7 @@ int play(const Problem *given, const State *initial, const Arrival *arrivals, in
         result[0] = state.makespan;
         result[1] = state.total;
     }
-    free(state.gpu), free(state.waiting), free(problem->rates);
-    put_away(&room);
+    free(state.gpu), free(state.waiting), free(problem->rates), free(of.placed);
+    free_view(&view);
     return made;
 }

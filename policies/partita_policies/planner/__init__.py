@@ -1,7 +1,7 @@
-"""The policy `planner`: prices of the jobs' work propose what starts where, and plans decide.
+"""The policy `planner`: dual values of the jobs' work propose what starts, and plans decide.
 
 Each choice is a set of jobs for one GPU, or to wait. Its gain is the dual value of the work per
-second that it adds (`native/prices.h`). The choices with the largest gains are compared by
+second that it adds (`native/duals.h`). The choices with the largest gains are compared by
 simulated plans (`native/plans.c`), as far as the work for that is bounded.
 """
 

@@ -120,7 +120,6 @@ class ClusterArrays:
             len(self._names),
             len(profiles),
             SHARING_CODES[self.sharing],
-            self.sharing is Sharing.EXCLUSIVE,
             self._kinds.ctypes.data,
             self._outlooks.ctypes.data,
             pointer(self._factors, c_double),

@@ -40,39 +40,23 @@ LOAD = np.dtype([(name, "f8") for name in Load._fields])
 PHASE = np.dtype([("load", LOAD), ("seconds", "f8")])
 OUTLOOK = np.dtype(
     [
-        ("phase", PHASE, (PHASES,)),
-        ("mean", LOAD),
-        ("duration", "f8"),
-        ("phases", "i4"),
-        ("allowed", "i4"),
+        *(("phase", PHASE, PHASES), ("mean", LOAD), ("duration", "f8")),
+        *(("phases", "i4"), ("allowed", "i4")),
     ]
 )
 KIND = np.dtype(
     [
-        ("memory", "i8"),
-        ("host", "i8", (3,)),
-        ("slots", "i4"),
-        ("clients", "i4"),
-        ("alone", "i4"),
-        ("lasting", "i4"),
-        ("application", "i4"),
-        ("unused", "i4"),
+        *(("memory", "i8"), ("host", "i8", 3)),
+        *((name, "i4") for name in ("slots", "clients", "alone", "lasting")),
+        *((name, "i4") for name in ("application", "unused")),
     ]
 )
 RUNNING = np.dtype([("kind", "i4"), ("phase", "i4"), ("left", "f8"), ("speed", "f8")])
 GPU_STATE = np.dtype(
     [
-        ("capacity", "i8"),
-        ("memory", "i8"),
-        ("type", "i4"),
-        ("node", "i4"),
-        ("slots", "i4"),
-        ("clients", "i4"),
-        ("count", "i4"),
-        ("alone", "i4"),
-        ("since", "f8"),
-        ("next", "f8"),
-        ("jobs", RUNNING, (JOBS,)),
+        *((name, "i8") for name in ("capacity", "memory")),
+        *((name, "i4") for name in ("type", "node", "slots", "clients", "count", "alone")),
+        *(("since", "f8"), ("next", "f8"), ("jobs", RUNNING, JOBS)),
     ]
 )
 ARRIVAL = np.dtype([("kind", "i4"), ("unused", "i4"), ("time", "f8")])
@@ -83,19 +67,10 @@ class NativeProblem(Structure):
     """`Problem` of cluster.h."""
 
     _fields_ = (
-        ("kinds", c_int32),
-        ("types", c_int32),
-        ("gpus", c_int32),
-        ("nodes", c_int32),
-        ("applications", c_int32),
-        ("sharing", c_int32),
-        ("exclusive", c_int32),
-        ("kind", c_void_p),
-        ("outlook", c_void_p),
-        ("factors", POINTER(c_double)),
-        ("spreads", POINTER(c_double)),
-        ("eligible", POINTER(c_uint8)),
-        ("rates", c_void_p),
+        *((name, c_int32) for name in ("kinds", "types", "gpus", "nodes", "applications")),
+        *(("sharing", c_int32), ("kind", c_void_p), ("outlook", c_void_p)),
+        *(("factors", POINTER(c_double)), ("spreads", POINTER(c_double))),
+        *(("eligible", POINTER(c_uint8)), ("rates", c_void_p)),
     )
 
 
@@ -103,14 +78,9 @@ class NativeState(Structure):
     """`State` of cluster.h."""
 
     _fields_ = (
-        ("gpu", c_void_p),
-        ("waiting", POINTER(c_int32)),
-        ("host", POINTER(c_int64)),
-        ("queued", c_int32),
-        ("running", c_int32),
-        ("now", c_double),
-        ("total", c_double),
-        ("makespan", c_double),
+        *(("gpu", c_void_p), ("waiting", POINTER(c_int32)), ("host", POINTER(c_int64))),
+        *((name, c_int32) for name in ("queued", "running")),
+        *((name, c_double) for name in ("now", "total", "makespan")),
     )
 
 
@@ -119,10 +89,7 @@ class NativeSettings(Structure):
 
     _fields_ = (
         ("weights", POINTER(c_float)),
-        ("sharpness", c_double),
-        ("urgency", c_double),
-        ("completion", c_double),
-        ("budget", c_double),
+        *((name, c_double) for name in ("sharpness", "urgency", "completion", "budget")),
         ("work", c_int64),
     )
 
@@ -131,23 +98,12 @@ class NativeRecord(Structure):
     """`Record` of decide.h."""
 
     _fields_ = (
-        ("inputs", POINTER(c_float)),
-        ("gain", POINTER(c_float)),
-        ("cost", POINTER(c_float)),
-        ("first", POINTER(c_int32)),
-        ("chosen", POINTER(c_int32)),
+        *((name, POINTER(c_float)) for name in ("inputs", "gain", "cost")),
+        *((name, POINTER(c_int32)) for name in ("first", "chosen")),
         ("unit", POINTER(c_double)),
-        ("rows", c_int32),
-        ("decisions", c_int32),
-        ("most_rows", c_int32),
-        ("most_decisions", c_int32),
-        ("tried", c_int32),
-        ("runs", c_int32),
-        ("seed", c_uint64),
-        ("chance", c_double),
-        ("target", POINTER(NativeSettings)),
-        ("cost_of", c_void_p),
-        ("of_trials", c_void_p),
+        *((name, c_int32) for name in ("rows", "decisions", "most_rows", "most_decisions")),
+        *(("tried", c_int32), ("runs", c_int32), ("seed", c_uint64), ("chance", c_double)),
+        *(("target", POINTER(NativeSettings)), ("cost_of", c_void_p), ("of_trials", c_void_p)),
     )
 
 

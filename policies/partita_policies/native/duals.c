@@ -1,4 +1,4 @@
-#include "prices.h"
+#include "duals.h"
 
 #include <float.h>
 #include <math.h>
@@ -100,7 +100,7 @@ static void average(Means *means, const Load *loads, const double *memory, const
 }
 
 void programme(Programme *out, const Load *loads, const double *memory, const double *work,
-               int kinds, int sharing, int exclusive, int *of) {
+               int kinds, int sharing, int *of) {
     Means means;
     if (kinds <= GROUPS) {
         out->groups = kinds;
@@ -111,7 +111,7 @@ void programme(Programme *out, const Load *loads, const double *memory, const do
     average(&means, loads, memory, work, kinds, of, out->groups);
     out->sets = 0;
     int members[SET];
-    for (int size = 1; size <= (exclusive ? 1 : SET); size++) {
+    for (int size = 1; size <= (sharing == EXCLUSIVE ? 1 : SET); size++) {
         for (int i = 0; i < size; i++) members[i] = 0;
         for (;;) { /* all multisets of `size` groups, in ascending order */
             double slow[SET], allocated = 0;
@@ -139,37 +139,37 @@ void programme(Programme *out, const Load *loads, const double *memory, const do
     }
 }
 
-static double value(const double *rate, const double *price, int groups) {
+static double value(const double *rate, const double *dual, int groups) {
     double sum = 0;
-    for (int g = 0; g < groups; g++) sum += rate[g] * price[g];
+    for (int g = 0; g < groups; g++) sum += rate[g] * dual[g];
     return sum;
 }
 
-void prices(const Programme *programme, const double *work, double *price) {
+void solve_duals(const Programme *programme, const double *work, double *dual) {
     int n = programme->groups;
     double inverse[GROUPS][GROUPS] = {{0}}, runs[GROUPS], cost[GROUPS];
     for (int g = 0; g < n; g++) { /* initially every job runs alone */
         inverse[g][g] = 1 / programme->rate[programme->alone[g]][g];
         runs[g] = inverse[g][g] * fmax(work[g], 1e-3);
-        price[g] = inverse[g][g];
+        dual[g] = inverse[g][g];
         cost[g] = 1;
     }
     for (int round = 0; round < STEPS; round++) {
         int best = 0, least = 0, leaving = -1;
         double most = -DBL_MAX;
         for (int s = 0; s < programme->sets; s++) {
-            double of_set = value(programme->rate[s], price, n);
+            double of_set = value(programme->rate[s], dual, n);
             if (of_set > most) most = of_set, best = s;
         }
         for (int g = 1; g < n; g++)
-            if (price[g] < price[least]) least = g;
+            if (dual[g] < dual[least]) least = g;
         double entering[GROUPS] = {0}, spends = 1, gain = most - 1;
-        if (gain > -price[least]) {
+        if (gain > -dual[least]) {
             memcpy(entering, programme->rate[best], sizeof entering);
-        } else { /* the surplus variable of the group with the lowest price */
+        } else { /* the surplus variable of the group with the lowest dual */
             entering[least] = -1;
             spends = 0;
-            gain = -price[least];
+            gain = -dual[least];
         }
         if (gain < BETTER) break;
         double step[GROUPS], ratio = DBL_MAX;
@@ -186,13 +186,13 @@ void prices(const Programme *programme, const double *work, double *price) {
                 for (int g = 0; g < n; g++) inverse[i][g] -= step[i] * inverse[leaving][g];
         cost[leaving] = spends;
         for (int g = 0; g < n; g++) {
-            price[g] = 0;
-            for (int i = 0; i < n; i++) price[g] += cost[i] * inverse[i][g];
+            dual[g] = 0;
+            for (int i = 0; i < n; i++) dual[g] += cost[i] * inverse[i][g];
         }
     }
     double most = 1e-9;
-    for (int g = 0; g < n; g++) price[g] = fmax(price[g], 0);
+    for (int g = 0; g < n; g++) dual[g] = fmax(dual[g], 0);
     for (int s = 0; s < programme->sets; s++)
-        most = fmax(most, value(programme->rate[s], price, n));
-    for (int g = 0; g < n; g++) price[g] /= most;
+        most = fmax(most, value(programme->rate[s], dual, n));
+    for (int g = 0; g < n; g++) dual[g] /= most;
 }

@@ -1,4 +1,4 @@
-"""Prices of work: the dual of the least time that all of it takes."""
+"""Duals of work: by how much a second of it lengthens the least time that all of it takes."""
 
 from ctypes import Structure, byref, c_double, c_int
 
@@ -17,7 +17,7 @@ Row = tuple[float, float, float, float]
 
 
 class Programme(Structure):
-    """`Programme` of native/prices.h."""
+    """`Programme` of native/duals.h."""
 
     _fields_ = (
         ("groups", c_int),
@@ -27,21 +27,20 @@ class Programme(Structure):
     )
 
 
-def priced(*rows: Row, exclusive: bool = False) -> tuple[list[float], list[int], np.ndarray]:
-    """Return the price of each (busy and SMs, PCIe, memory, seconds), its group, and the rates."""
+def duals_of(*rows: Row, exclusive: bool = False) -> tuple[list[float], list[int], np.ndarray]:
+    """Return the dual of each (busy and SMs, PCIe, memory, seconds), its group, and the rates."""
     loads = np.array([Load(one, one, pcie, 0.0, 0.0, 1.0, 0.0) for one, pcie, _, _ in rows])
     memory, work = (np.array([row[place] for row in rows]) for place in (2, 3))
     of, programme = np.zeros(len(rows), np.int32), Programme()
     sharing = EXCLUSIVE if exclusive else MPS
     library().programme(
-        byref(programme), loads.ctypes, memory.ctypes, work.ctypes, len(rows), sharing,
-        int(exclusive), of.ctypes,
+        byref(programme), loads.ctypes, memory.ctypes, work.ctypes, len(rows), sharing, of.ctypes,
     )  # fmt: skip
     sums = np.bincount(of, work, GROUPS)
-    price = np.zeros(GROUPS)
-    library().prices(byref(programme), sums.ctypes, price.ctypes)
+    dual = np.zeros(GROUPS)
+    library().solve_duals(byref(programme), sums.ctypes, dual.ctypes)
     rates = np.array(programme.rate)[: programme.sets]
-    return price[of].tolist(), of.tolist(), rates
+    return dual[of].tolist(), of.tolist(), rates
 
 
 def least_time(rates: np.ndarray, work: np.ndarray) -> float:
@@ -59,30 +58,30 @@ ROW = st.tuples(st.floats(0.05, 1), st.floats(0, 0.4), st.floats(0.01, 1.1), st.
 
 
 @given(st.lists(ROW, min_size=1, max_size=25))
-def test_prices_are_those_of_the_least_time(rows: list[Row]) -> None:
-    price, of, rates = priced(*rows)
+def test_duals_are_those_of_the_least_time(rows: list[Row]) -> None:
+    dual, of, rates = duals_of(*rows)
     work = np.array([row[3] for row in rows])
     by_group = np.zeros(GROUPS)
-    by_group[of] = price
-    assert min(price) >= 0
+    by_group[of] = dual
+    assert min(dual) >= 0
     assert (rates @ by_group).max() <= 1 + 1e-6
     least = least_time(rates, np.bincount(of, work, GROUPS))
-    assert float(price @ work) == pytest.approx(least, rel=2e-3)
+    assert float(dual @ work) == pytest.approx(least, rel=2e-3)
 
 
 @given(st.lists(ROW, min_size=GROUPS + 1, max_size=40))
 def test_many_kinds_are_few_groups(rows: list[Row]) -> None:
-    _, of, _ = priced(*rows)
+    _, of, _ = duals_of(*rows)
     assert sorted(set(of)) == list(range(max(of) + 1))
     assert max(of) < GROUPS
 
 
 def test_work_that_goes_with_everything_is_cheap_and_work_that_goes_with_nothing_is_dear() -> None:
-    (light, heavy), _, _ = priced((0.2, 0.0, 0.05, 100.0), (1.0, 0.0, 0.99, 1000.0))
+    (light, heavy), _, _ = duals_of((0.2, 0.0, 0.05, 100.0), (1.0, 0.0, 0.99, 1000.0))
     assert heavy > 0.9
     assert light < 0.5
 
 
 def test_alone_on_their_gpus_all_work_is_worth_its_seconds() -> None:
-    price, _, _ = priced((0.2, 0.0, 0.05, 100.0), (0.3, 0.0, 0.1, 50.0), exclusive=True)
-    assert price == pytest.approx([1.0, 1.0])
+    dual, _, _ = duals_of((0.2, 0.0, 0.05, 100.0), (0.3, 0.0, 0.1, 50.0), exclusive=True)
+    assert dual == pytest.approx([1.0, 1.0])

@@ -8,9 +8,10 @@ the policy and does not affect other policies. A distribution installed at run t
 import inspect
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import Distribution, EntryPoint, entry_points
+from operator import attrgetter
 from types import GenericAlias, MappingProxyType
 from typing import cast
 
@@ -46,15 +47,10 @@ class PolicySource:
 def available() -> Mapping[str, PolicySource]:
     """Return the installed policies by name, without importing any."""
     found: dict[str, PolicySource] = {}
-    for entry in _in_order(_entry_points()):
-        source, known = _source(entry), found.get(entry.name)
-        if known is None:
-            found[entry.name] = source
-        else:
-            rivals = (*known.rivals, source.distribution)
-            found[entry.name] = PolicySource(
-                known.name, known.target, known.distribution, known.version, rivals
-            )
+    for source in sorted(map(_source, _entry_points()), key=attrgetter("distribution")):
+        known = found.setdefault(source.name, source)
+        if known is not source:
+            found[source.name] = replace(known, rivals=(*known.rivals, source.distribution))
     return MappingProxyType(found)
 
 
@@ -68,17 +64,16 @@ def load(name: str) -> type[Policy]:
     PolicyImportError
         The policy cannot be imported, is not a policy, or is offered by two distributions.
     """
-    entries = _in_order(entry for entry in _entry_points() if entry.name == name)
-    if not entries:
+    source = available().get(name)
+    if source is None:
         raise UnknownPolicyError(name, available())
-    source = _source(entries[0])
-    if len(entries) > 1:
-        rivals = ", ".join(_source(entry).distribution for entry in entries[1:])
+    if source.rivals:
+        rivals = ", ".join(source.rivals)
         cause = f"also offered by distribution {rivals}; uninstall one of them"
         raise PolicyImportError(name, source.target, source.distribution, cause)
     try:
         # The import of a plug-in may raise any error, and SystemExit must not end the process.
-        loaded: object = entries[0].load()
+        loaded: object = EntryPoint(name, source.target, ENTRY_POINT_GROUP).load()
     except (Exception, SystemExit) as error:
         cause = f"cannot be imported: {type(error).__name__}: {error}"
         raise PolicyImportError(name, source.target, source.distribution, cause) from error
@@ -130,11 +125,6 @@ def _entry_points() -> Iterable[EntryPoint]:
 def _entry_points_on(_: tuple[str, ...]) -> tuple[EntryPoint, ...]:
     """Return the entry points, cached because reading all distributions takes tens of ms."""
     return tuple(entry_points(group=ENTRY_POINT_GROUP))
-
-
-def _in_order(entries: Iterable[EntryPoint]) -> list[EntryPoint]:
-    """Sort by name and distribution."""
-    return sorted(entries, key=lambda entry: (entry.name, _source(entry).distribution))
 
 
 def _source(entry: EntryPoint) -> PolicySource:

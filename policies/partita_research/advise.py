@@ -100,30 +100,26 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Several jobs on one GPU, and the prediction for them."""
+    """Several jobs on one GPU, and the prediction for them; none if they do not fit there."""
 
-    names: tuple[str, ...]
-    """Applications in ascending order; a name occurs once for each job."""
+    applications: tuple[str, ...]
+    """In ascending order; a name occurs once for each job."""
     verdict: Recommendation
+    certain: bool
+    """Whether the verdict holds for every assumption."""
     memory: int
-    """Bytes allocated in total."""
-    speedup: float = 1.0
+    """Bytes."""
+    speedup: float | None = None
     """Work in a second under MPS, relative to one job after the other."""
-    low: float = 1.0
-    high: float = 1.0
-    """Ends of the range of the speed-up: all sensitive to the cache, all insensitive."""
-    slicing: float = 1.0
-    """The speed-up under time slicing."""
-    slowdowns: tuple[float, ...] = ()
+    low: float | None = None
+    """The speed-up with the least favourable assumption: all are sensitive to the cache."""
+    high: float | None = None
+    """That with the most favourable one."""
+    time_slicing: float | None = None
+    """The speed-up by time slicing."""
+    slowdowns: tuple[float, ...] | None = None
     """Run time of each job under MPS, relative to its run time alone."""
-    strain: Strain = Strain.NOTHING
-
-    @property
-    def certain(self) -> bool:
-        """Whether the verdict holds over the whole range."""
-        if self.verdict is Recommendation.TOGETHER:
-            return self.low >= 1
-        return self.verdict is Recommendation.NO_ROOM or self.high < WORTHWHILE
+    strain: Strain = Strain.MEMORY
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +199,7 @@ def advise(subjects: Sequence[Subject], gpu: GPU) -> Advice:
         tuple(bench.subjects),
         tuple(copies for one in everyone if (copies := bench.copies(one)) is not None),
         tuple(sorted(pairs, key=_rank)),
-        tuple(sorted((group for group in colocations if len(group.names) > 1), key=_rank)),
+        tuple(sorted((group for group in colocations if len(group.applications) > 1), key=_rank)),
         tuple(bench.seen()),
     )
 
@@ -212,7 +208,7 @@ _ORDER = tuple(Recommendation)
 
 
 def _rank(group: Group) -> tuple[int, float, tuple[str, ...]]:
-    return (_ORDER.index(group.verdict), -group.speedup, group.names)
+    return (_ORDER.index(group.verdict), -(group.speedup or 1.0), group.applications)
 
 
 class _Bench:
@@ -231,7 +227,7 @@ class _Bench:
         names = tuple(subject.name for subject in subjects)
         memory = sum(subject.memory for subject in subjects)
         if not self._fits(members):
-            return Group(names, Recommendation.NO_ROOM, memory, strain=Strain.MEMORY)
+            return Group(names, Recommendation.NO_ROOM, certain=True, memory=memory)
         slower = self._slower(members)
         speedup = _work(slower)
         runs = [self._runs[one] for one in members]
@@ -247,17 +243,12 @@ class _Bench:
         low = _work(mean_slowdowns(worst, Sharing.MPS, factors))
         high = _work(mean_slowdowns(best, Sharing.MPS, factors))
         slicing = _work(mean_slowdowns(runs, Sharing.TIME_SLICING))
-        return Group(
-            names,
-            _verdict(speedup, low, high, slicing, known=all(guesses)),
-            memory,
-            speedup,
-            min(low, speedup),
-            max(high, speedup),
-            slicing,
-            tuple(slower),
-            _strain([run.mean for run in runs]),
-        )
+        verdict = _verdict(speedup, low, high, slicing, known=all(guesses))
+        low, high = min(low, speedup), max(high, speedup)
+        certain = low >= 1 if verdict is Recommendation.TOGETHER else high < WORTHWHILE
+        strain = _strain([run.mean for run in runs])
+        figures = speedup, low, high, slicing, tuple(slower)
+        return Group(names, verdict, certain, memory, *figures, strain)
 
     def copies(self, one: int) -> Copies | None:
         """Return the best number of jobs of one application; None if not even one fits."""

@@ -1,7 +1,7 @@
 """Recommendations as tables and as data. Pure."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group as Lines
 from rich.console import RenderableType
@@ -56,26 +56,6 @@ class AdvisedApplication(TypedDict):
     """Whether its SM occupancy was measured."""
 
 
-class AdvisedGroup(TypedDict):
-    """Applications that run at once; null is what is not known, because they do not fit."""
-
-    applications: list[str]
-    verdict: Recommendation
-    certain: bool
-    """Whether the verdict holds for every assumption."""
-    memory: int
-    """Bytes."""
-    speedup: float | None
-    low: float | None
-    """The speed-up with the least favourable assumption."""
-    high: float | None
-    timeSlicing: float | None
-    """The speed-up by time slicing."""
-    slowdowns: list[float] | None
-    """Of each application, in the order of their names."""
-    strain: Strain
-
-
 class AdvisedGPU(TypedDict):
     """The recommendations for a GPU."""
 
@@ -85,11 +65,11 @@ class AdvisedGPU(TypedDict):
     pcieBandwidth: int
     """Bytes per second; 0 if it is not known."""
     applications: list[AdvisedApplication]
-    copies: list[Copies]
-    seenTogether: list[SeenTogether]
-    pairs: list[AdvisedGroup]
+    copies: tuple[Copies, ...]
+    seenTogether: tuple[SeenTogether, ...]
+    pairs: tuple[Group, ...]
     """All pairs, the best first."""
-    colocations: list[AdvisedGroup]
+    colocations: tuple[Group, ...]
     """For each application, the best group with it."""
 
 
@@ -123,7 +103,7 @@ def report(advice: Advice, *, rows: int) -> RenderableType:
     apart = sum(pair.verdict is Recommendation.NO_ROOM for pair in advice.pairs)
     if apart:
         parts.append(Text(f"Too large to share this GPU: {apart} more pairs.", style="dim"))
-    if any(len(group.names) > 2 for group in advice.colocations):
+    if any(len(group.applications) > 2 for group in advice.colocations):
         parts += [Text(), _groups("Best co-location", advice.colocations, rows)]
     if advice.seen:
         parts += [Text(), _seen(advice)]
@@ -195,12 +175,14 @@ def _groups(title: str, groups: Sequence[Group], rows: int) -> RenderableType:
     shown = groups if len(groups) <= rows else [*groups[: rows - half], *groups[-half:]]
     for group in shown:
         said, style = _SAID[group.verdict]
+        figures = (group.speedup, group.low, group.high, group.time_slicing)
+        speedup, low, high, sliced = (times(figure or 1.0) for figure in figures)
         table.add_row(
             _names(group),
-            times(group.speedup),
-            f"{times(group.low)}-{times(group.high)}",
-            " ".join(map(times, _each(group).values())),
-            times(group.slicing),
+            speedup,
+            f"{low}-{high}",
+            " ".join(map(times, _mean_slowdowns(group))),
+            sliced,
             _STRAINS[group.strain],
             Text(said + ("" if group.certain else " *"), style=style),
         )
@@ -229,19 +211,15 @@ def _table(first: str, *others: str) -> Table:
 
 
 def _names(group: Group) -> str:
-    counts = Counter(group.names)
+    counts = Counter(group.applications)
     return " + ".join(name if n == 1 else f"{n} x {name}" for name, n in counts.items())
 
 
-def _each(group: Group) -> dict[str, float]:
-    """Return the mean slowdown of each application, in the order of the names."""
-    return {
-        name: sum(
-            much for one, much in zip(group.names, group.slowdowns, strict=True) if one == name
-        )
-        / count
-        for name, count in Counter(group.names).items()
-    }
+def _mean_slowdowns(group: Group) -> Iterator[float]:
+    """Yield the mean slowdown of each application, in the order of the names."""
+    pairs = [*zip(group.applications, group.slowdowns or (), strict=True)]
+    for name, count in Counter(group.applications).items():
+        yield sum(much for one, much in pairs if one == name) / count
 
 
 def report_data(advices: Sequence[Advice]) -> AdviseReport:
@@ -264,24 +242,8 @@ def _gpu_data(advice: Advice) -> AdvisedGPU:
              "coreMeasured": one.measured}
             for one in advice.subjects
         ],
-        "copies": list(advice.copies),
-        "seenTogether": list(advice.seen),
-        "pairs": [_group_data(group) for group in advice.pairs],
-        "colocations": [_group_data(group) for group in advice.colocations],
+        "copies": advice.copies,
+        "seenTogether": advice.seen,
+        "pairs": advice.pairs,
+        "colocations": advice.colocations,
     }  # fmt: skip
-
-
-def _group_data(group: Group) -> AdvisedGroup:
-    known = group.verdict is not Recommendation.NO_ROOM
-    return {
-        "applications": list(group.names),
-        "verdict": group.verdict,
-        "certain": group.certain,
-        "memory": group.memory,
-        "speedup": group.speedup if known else None,
-        "low": group.low if known else None,
-        "high": group.high if known else None,
-        "timeSlicing": group.slicing if known else None,
-        "slowdowns": list(group.slowdowns) if known else None,
-        "strain": group.strain,
-    }

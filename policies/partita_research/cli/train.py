@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
-from typing_extensions import TypedDict
 
 from partita.cli import terminal
 from partita.cli.options import output_option
@@ -18,32 +17,7 @@ if TYPE_CHECKING:
     from partita_policies.types import Policy
     from partita_research.training.scenarios import Scenario
 
-__all__ = ["TrainReport", "command"]
-
-
-class HeldOutResult(TypedDict):
-    """The trained policy against the untrained one, on workloads that it did not learn from."""
-
-    mean: float
-    """Mean of the relative differences; below 0 it is better."""
-    interval: float
-    """Half of the 95 % confidence interval."""
-    workloads: int
-
-
-class TrainReport(TypedDict):
-    """A training."""
-
-    training: dict[str, float | str]
-    """The settings."""
-    curves: dict[str, list[float]]
-    """By network: mean cost of each iteration; of dqn as a share of that before the training, less
-    1, of the others as a multiple of the longest job."""
-    correlations: dict[str, list[float]]
-    """By network of dqn: correlation of the values of an iteration's choices with what they then
-    cost, within decisions, before the network learnt from them."""
-    heldOut: dict[str, HeldOutResult]
-    """By objective."""
+__all__ = ["command"]
 
 
 class _Learnt(NamedTuple):
@@ -92,7 +66,7 @@ class _Learnt(NamedTuple):
     show_default=True,
     help="What dqn learns from a choice: its value, or its probability, as in the DqnGPU study.",
 )
-@output_option("partita_research.cli.train:TrainReport")
+@output_option("partita_research.training.held_out:TrainReport")
 def command(
     *,
     model: Path,
@@ -126,7 +100,7 @@ def command(
         raise missing_extra("torch", "train")
     from partita_policies import Objective, create
     from partita_policies.planner.policy import GOALS
-    from partita_research.training.held_out import held_out
+    from partita_research.training.held_out import TrainReport, held_out
 
     draw = _scenarios(snapshots)
     settings: dict[str, Any] = {"seed": seed}
@@ -151,15 +125,7 @@ def command(
         for objective in objectives
     }
     if output != "table":
-        report: TrainReport = {
-            "training": learnt.training,
-            "curves": learnt.curves,
-            "correlations": learnt.correlations,
-            "heldOut": {
-                name: HeldOutResult(mean=one.mean, interval=one.interval, workloads=one.workloads)
-                for name, one in better.items()
-            },
-        }
+        report = TrainReport(learnt.training, learnt.curves, learnt.correlations, better)
         terminal.dump(report, output)
     for name, one in better.items():
         terminal.say(f"{model}: {name}, all jobs at once, against the untrained policy: {one}")

@@ -5,9 +5,9 @@ paired: both policies run the same workloads.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, stdev
-from typing import NamedTuple
 
 from typing_extensions import override
 
@@ -15,19 +15,20 @@ from partita_policies.types import Objective, Policy
 from partita_research.simulator import simulate
 from partita_research.training.scenarios import Scenario
 
-__all__ = ["Improvement", "held_out"]
+__all__ = ["Improvement", "TrainReport", "held_out"]
 
 _FIRST = 2_000_000_000
 """First number of the workloads of a report; nothing is chosen on them."""
 
 
-class Improvement(NamedTuple):
-    """A paired comparison."""
+@dataclass(frozen=True, slots=True)
+class Improvement:
+    """The trained policy against the untrained one, on workloads that it did not learn from."""
 
     mean: float
-    """Mean of the relative differences; below 0: better than the prior."""
+    """Mean of the relative differences; below 0 it is better."""
     interval: float
-    """Half the width of the interval with 95 % confidence."""
+    """Half of the 95 % confidence interval."""
     workloads: int
 
     @property
@@ -39,6 +40,22 @@ class Improvement(NamedTuple):
     def __str__(self) -> str:
         """Return it in percent."""
         return f"{self.mean:+.2%} ± {self.interval:.2%} (n = {self.workloads})"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainReport:
+    """A training."""
+
+    training: dict[str, float | str]
+    """The settings."""
+    curves: dict[str, list[float]]
+    """By network: mean cost of each iteration; of dqn as a share of that before the training, less
+    1, of the others as a multiple of the longest job."""
+    correlations: dict[str, list[float]]
+    """By network of dqn: correlation of the values of an iteration's choices with what they then
+    cost, within decisions, before the network learnt from them."""
+    held_out: dict[str, Improvement]
+    """By objective."""
 
 
 def held_out(

@@ -221,9 +221,8 @@ def test_a_profile_of_no_amounts_is_refused(step: Step, duration: float) -> None
 
 def test_an_answer_that_is_no_number_is_an_error() -> None:
     policy = DQN(DQNParameters())
-    policy._model.arrays = {
-        name: np.full_like(weights, np.nan) for name, weights in policy._model.arrays.items()
-    }
+    for weights in policy.weights.values():
+        weights.fill(np.nan)
     with pytest.raises(ModelOutputError, match="no finite number"):
         policy.decide(snapshot([job("j", profile(Random(1)))], [gpu()]))
 
@@ -241,4 +240,4 @@ def test_a_model_file_that_is_none_is_named(tmp_path: Path, damage: str) -> None
 
 
 def test_the_shipped_model_says_how_it_was_made() -> None:
-    assert DQN(DQNParameters())._model.about["training"]["seed"] == 0
+    assert DQN(DQNParameters()).model.about["training"]["seed"] == 0

@@ -72,7 +72,7 @@ def test_it_writes_a_model_that_the_policy_takes(tmp_path) -> None:
     assert [len(one) for one in report["correlations"].values()] == [1, 1]
     assert report["heldOut"]["Completion"]["workloads"] == 2
     policy = DQN(DQNParameters(model=model))
-    assert policy._model.about["training"]["seed"] == 3
+    assert policy.model.about["training"]["seed"] == 3
 
 
 @pytest.mark.usefixtures("better")

@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from pydantic import Field
-from typing_extensions import override
 
-from partita_policies.network import Floats, Network
-from partita_policies.planner.policy import GOALS, Goal, Planner, PlannerParameters
+from partita_policies.network import Network
+from partita_policies.planner.policy import GOALS, Planner, PlannerParameters
 from partita_policies.planner.structures import HIDDEN, INPUTS
 from partita_policies.types import Parameters
 
@@ -37,16 +36,6 @@ class DQN(Planner):
     parameters: ClassVar[type[Parameters]] = DQNParameters
 
     def __init__(self, parameters: DQNParameters) -> None:
-        super().__init__(parameters)
         shapes = {goal.name: (WEIGHTS,) for goal in GOALS.values()}
-        self._model = Network.load(parameters.model, KIND, VERSION, shapes)
-
-    @property
-    def weights(self) -> dict[str, Floats]:
-        """The weights of the network of each goal, by its name."""
-        return self._model.arrays
-
-    @override
-    def weights_of(self, goal: Goal) -> Floats:
-        """Return the weights of the network of a goal."""
-        return self.weights[goal.name]
+        self.model = Network.load(parameters.model, KIND, VERSION, shapes)
+        super().__init__(parameters, self.model.arrays)

@@ -78,8 +78,12 @@ class Planner:
 
     parameters: ClassVar[type[Parameters]] = PlannerParameters
 
-    def __init__(self, parameters: PlannerParameters) -> None:
+    def __init__(
+        self, parameters: PlannerParameters, weights: dict[str, Floats] | None = None
+    ) -> None:
         self._parameters = parameters
+        self.weights = weights or {}
+        """Weights, by the name of a goal, of networks that correct the gains."""
         self.slowdown_budget = parameters.slowdown_budget
         self._capacity, self._requests = CapacityCache(), RequestCache()
         self._packing = FGD(FGDParameters())
@@ -92,7 +96,7 @@ class Planner:
         if packs(snapshot):
             return self._packing.decide(snapshot)
         goal = GOALS.get(snapshot.objective, GOALS[Objective.COMPLETION])
-        settings = settings_of(goal, self.weights_of(goal), self._parameters)
+        settings = settings_of(goal, self.weights.get(goal.name), self._parameters)
         self._requests.begin()
         typical = typical_duration(snapshot)
         check_duration(typical)
@@ -149,10 +153,6 @@ class Planner:
                     alike = kinds[self._requests.of(job)]
                     self.kept_for.update((one.id, other.id) for one in alike)
                     break
-
-    def weights_of(self, _goal: Goal) -> Floats | None:
-        """Return the weights of a network that corrects the gains; None: there is none."""
-        return None
 
 
 def settings_of(

@@ -142,8 +142,7 @@ class Result:
 
         Infinite if a job was left to wait for ever: a policy that starts nothing is not fast.
         """
-        waits = any(job.outcome is SimulatedOutcome.NEVER_PLACED for job in self.jobs)
-        return inf if waits else self.end - self.start
+        return inf if self._starves else self.end - self.start
 
     @cached_property
     def gpu_utilisation(self) -> float:
@@ -177,7 +176,12 @@ class Result:
 
     @property
     def mean_completion(self) -> float:
-        """Mean seconds from arrival to finish of the finished jobs; 0 without any."""
+        """Mean seconds from arrival to finish of the finished jobs; 0 without any.
+
+        Infinite if a job was left to wait for ever.
+        """
+        if self._starves:
+            return inf
         times = [job.finish - job.submitted for job in self.finished if job.finish is not None]
         return sum(times) / len(times) if times else 0.0
 
@@ -207,6 +211,10 @@ class Result:
                 count += changes[time]
                 counts.append((time, count))
         return tuple(counts)
+
+    @property
+    def _starves(self) -> bool:
+        return any(job.outcome is SimulatedOutcome.NEVER_PLACED for job in self.jobs)
 
     def _percent(self, *, busy: bool) -> float:
         used = whole = 0.0

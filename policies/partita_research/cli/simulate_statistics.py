@@ -31,8 +31,8 @@ class Figures(TypedDict):
 
     makespan: float | None
     """From the first arrival to the end of the last attempt; null if a job waits for ever."""
-    meanCompletion: float
-    """From arrival to finish."""
+    meanCompletion: float | None
+    """From arrival to finish; null if a job waits for ever."""
     meanWait: float | None
     """From arrival to the start of the last attempt."""
     meanSlowdown: float | None
@@ -67,7 +67,7 @@ class Figures(TypedDict):
 def figures_of(result: Result) -> Figures:
     """Return the figures of a simulation.
 
-    The makespan is infinite if a job was left to wait for ever.
+    The makespan and the mean completion are infinite if a job was left to wait for ever.
     """
     waits = [job.wait for job in result.finished if job.wait is not None]
     slowdowns = [job.slowdown for job in result.finished if job.slowdown is not None]

@@ -190,17 +190,17 @@ def advise(subjects: Sequence[Subject], gpu: GPU) -> Advice:
     for subject in subjects:
         if not subject.profile.steps:
             raise ValueError(f"application {subject.name}: its profile has no steps")
-    bench = _Bench(sorted(subjects, key=lambda subject: subject.name), gpu)
+    predictor = _Predictor(sorted(subjects, key=lambda subject: subject.name), gpu)
     everyone = range(len(subjects))
-    pairs = [bench.group(pair) for pair in combinations_with_replacement(everyone, 2)]
-    colocations = {bench.best_colocation(one) for one in everyone}
+    pairs = [predictor.group(pair) for pair in combinations_with_replacement(everyone, 2)]
+    colocations = {predictor.best_colocation(one) for one in everyone}
     return Advice(
         gpu,
-        tuple(bench.subjects),
-        tuple(copies for one in everyone if (copies := bench.copies(one)) is not None),
+        tuple(predictor.subjects),
+        tuple(copies for one in everyone if (copies := predictor.copies(one)) is not None),
         tuple(sorted(pairs, key=_rank)),
         tuple(sorted((group for group in colocations if len(group.applications) > 1), key=_rank)),
-        tuple(bench.seen()),
+        tuple(predictor.seen()),
     )
 
 
@@ -211,7 +211,7 @@ def _rank(group: Group) -> tuple[int, float, tuple[str, ...]]:
     return (_ORDER.index(group.verdict), -(group.speedup or 1.0), group.applications)
 
 
-class _Bench:
+class _Predictor:
     """Predicts the performance of groups of applications on one GPU."""
 
     def __init__(self, subjects: Sequence[Subject], gpu: GPU) -> None:

@@ -115,8 +115,8 @@ def test_a_gradient_step_may_be_of_one_decision() -> None:
 
 def test_workloads_are_of_many_sorts() -> None:
     drawn = [DRAW(number, Objective.COMPLETION) for number in range(40)]
-    assert {workload.gpus == 1 for workload in drawn} == {True, False}
-    assert {workload.arriving for workload in drawn} == {True, False}
+    assert {len(workload._cluster.gpus) == 1 for workload in drawn} == {True, False}
+    assert {bool(np.ptp(workload._arrivals["time"])) for workload in drawn} == {True, False}
     assert len({workload.jobs for workload in drawn}) > 10
 
 

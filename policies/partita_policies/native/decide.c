@@ -37,14 +37,16 @@ static void score(const Settings *settings, Choice *choice) {
     choice->score += sum;
 }
 
+typedef struct {
+    int32_t count, best; /* of its choices, and the one with the best score */
+    float score;         /* of that, or -HUGE_VAL */
+    uint8_t fresh, idle;
+} GpuChoices;
+
 /* The choices of all GPUs, and which of them have to be found again. */
 typedef struct {
     Choice *choice; /* [gpus][MOST] */
-    int32_t *count; /* [gpus] */
-    int32_t *best;  /* [gpus]: the choice with the best score */
-    float *score;   /* [gpus]: of that, or -HUGE_VAL */
-    uint8_t *fresh; /* [gpus] */
-    uint8_t *idle;  /* [gpus] */
+    GpuChoices *gpu;     /* [gpus] */
     int most, size, window, crowded;
     int searches; /* so far */
 } ChoiceTable;
@@ -67,18 +69,16 @@ static int is_open(const Problem *problem, const State *state, int place, int64_
 static int search(const Problem *problem, const State *state, const Settings *settings,
                   const View *view, ChoiceTable *table, int place) {
     Choice *here = table->choice + (size_t)place * MOST;
-    table->count[place] = choices(problem, state, view, place, table->most, table->size,
-                                  table->window, here);
-    table->score[place] = -HUGE_VALF;
-    for (int c = 0; c < table->count[place]; c++) {
+    GpuChoices *found = table->gpu + place;
+    found->count = choices(problem, state, view, place, table->most, table->size, table->window,
+                           here);
+    found->score = -HUGE_VALF;
+    for (int c = 0; c < found->count; c++) {
         score(settings, here + c);
         if (!isfinite(here[c].score)) return 0;
-        if (here[c].score > table->score[place]) {
-            table->score[place] = here[c].score;
-            table->best[place] = c;
-        }
+        if (here[c].score > found->score) found->score = here[c].score, found->best = c;
     }
-    table->fresh[place] = 1;
+    found->fresh = 1;
     table->searches++;
     return 1;
 }
@@ -86,7 +86,7 @@ static int search(const Problem *problem, const State *state, const Settings *se
 static int best_place(const Problem *problem, const ChoiceTable *table) {
     int best = 0;
     for (int i = 1; i < problem->gpus; i++)
-        if (table->score[i] > table->score[best]) best = i;
+        if (table->gpu[i].score > table->gpu[best].score) best = i;
     return best;
 }
 
@@ -100,19 +100,19 @@ static int refresh(const Problem *problem, const State *state, const Settings *s
     int lazy = table->crowded && table->searches > THOROUGH;
     uint8_t seen[64] = {0};
     for (int i = 0; i < problem->gpus; i++) {
-        int type = alike && table->idle[i] ? state->gpu[i].type : 64;
+        GpuChoices *found = table->gpu + i;
+        int type = alike && found->idle ? state->gpu[i].type : 64;
         if (type < 64 && seen[type]) {
-            table->count[i] = table->fresh[i] = 0;
-            table->score[i] = -HUGE_VALF;
+            *found = (GpuChoices){0, 0, -HUGE_VALF, 0, 1};
             continue;
         }
         if (type < 64) seen[type] = 1;
-        if (table->fresh[i] || (lazy && table->count[i])) continue;
+        if (found->fresh || (lazy && found->count)) continue;
         if (!search(problem, state, settings, view, table, i)) return 0;
     }
     while (lazy) {
         int best = best_place(problem, table);
-        if (table->fresh[best] || !table->count[best]) break;
+        if (table->gpu[best].fresh || !table->gpu[best].count) break;
         if (!search(problem, state, settings, view, table, best)) return 0;
     }
     return 1;
@@ -123,16 +123,17 @@ static void change(const Problem *problem, const State *state, ChoiceTable *tabl
                    const Choice *taken) {
     int place = taken->gpu, scarce = state->host != NULL;
     for (int j = 0; j < taken->size; j++) scarce |= state->waiting[taken->kinds[j]] < SET;
-    table->fresh[place] = table->idle[place] = 0;
+    table->gpu[place].fresh = table->gpu[place].idle = 0;
     if (!scarce) return;
     for (int i = 0; i < problem->gpus; i++) {
-        if (state->host && state->gpu[i].node == state->gpu[place].node) table->fresh[i] = 0;
-        for (int c = 0; c < table->count[i] && table->fresh[i]; c++) {
+        GpuChoices *found = table->gpu + i;
+        if (state->host && state->gpu[i].node == state->gpu[place].node) found->fresh = 0;
+        for (int c = 0; c < found->count && found->fresh; c++) {
             const Choice *one = table->choice + (size_t)i * MOST + c;
             int run = 0;
             for (int j = 0; j < one->size; j++) {
                 run = j && one->kinds[j] == one->kinds[j - 1] ? run + 1 : 1;
-                if (state->waiting[one->kinds[j]] < run) table->fresh[i] = 0;
+                if (state->waiting[one->kinds[j]] < run) found->fresh = 0;
             }
         }
     }
@@ -205,14 +206,14 @@ static int gather(const Problem *problem, const State *state, const Settings *se
                   const View *view, const ChoiceTable *table, Choice **all, Choice *wait) {
     int count = 0, idle = 0, best = -1;
     for (int i = 0; i < problem->gpus; i++) {
-        if (!table->count[i]) continue;
+        if (!table->gpu[i].count) continue;
         idle = idle || !ends(problem, state->gpu + i);
         Choice *here = table->choice + (size_t)i * MOST;
-        if (best < 0 || table->score[i] > table->score[best]) best = i;
-        for (int c = 0; c < table->count[i] && !table->crowded; c++) all[count++] = here + c;
+        if (best < 0 || table->gpu[i].score > table->gpu[best].score) best = i;
+        for (int c = 0; c < table->gpu[i].count && !table->crowded; c++) all[count++] = here + c;
     }
     if (best < 0) return 0;
-    if (table->crowded) all[count++] = table->choice + (size_t)best * MOST + table->best[best];
+    if (table->crowded) all[count++] = table->choice + (size_t)best * MOST + table->gpu[best].best;
     if (!idle) {
         int gains = 0;
         for (int i = 1; i < count; i++)
@@ -236,21 +237,15 @@ int decide(const Problem *problem, State *state, const Settings *settings, const
     int limit = open > MANY ? 1 : open > CROWD ? 2 : SET;
     ChoiceTable table = {
         .choice = malloc(sizeof(Choice) * MOST * gpus),
-        .count = calloc(gpus, sizeof(int32_t)),
-        .best = calloc(gpus, sizeof(int32_t)),
-        .score = calloc(gpus, sizeof(float)),
-        .fresh = calloc(gpus, 1),
-        .idle = calloc(gpus, 1),
+        .gpu = calloc(gpus, sizeof(GpuChoices)),
         .most = most > MOST ? MOST : most < FEW ? FEW : most,
         .size = size > limit ? limit : size,
         .window = open > MANY ? WINDOW / 4 : open > CROWD ? WINDOW / 2 : WINDOW,
         .crowded = gpus > MANY};
     Choice **all = malloc(sizeof(Choice *) * (MOST * gpus + 1)), wait;
     Placement *starts = malloc(sizeof(Placement) * (state->queued + 1));
-    if (!table.choice || !table.count || !table.best || !table.score || !table.fresh ||
-        !table.idle || !all || !starts)
-        made = -2;
-    for (int i = 0; i < gpus && made >= 0; i++) table.idle[i] = !state->gpu[i].count;
+    if (!table.choice || !table.gpu || !all || !starts) made = -2;
+    for (int i = 0; i < gpus && made >= 0; i++) table.gpu[i].idle = !state->gpu[i].count;
     while (made >= 0 && state->queued) {
         int count = -1;
         if (refresh(problem, state, settings, view, &table))
@@ -275,7 +270,6 @@ int decide(const Problem *problem, State *state, const Settings *settings, const
         }
         break;
     }
-    free(table.choice), free(table.count), free(table.best), free(table.score);
-    free(table.fresh), free(table.idle), free(all), free(starts);
+    free(table.choice), free(table.gpu), free(all), free(starts);
     return made;
 }

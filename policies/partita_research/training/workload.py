@@ -103,23 +103,13 @@ class TrainingWorkload:
 
     def __init__(self, tasks: Sequence[Task], gpus: Sequence[GPU]) -> None:
         self.jobs = len(tasks)
-        cluster = self._cluster = ClusterArrays(gpus, Sharing.MPS, typical=600.0)
+        self._cluster = cluster = ClusterArrays(gpus, Sharing.MPS, typical=600.0)
         rows = sorted((task.job.submitted, cluster.kind(task.job)) for task in tasks)
         self._arrivals = np.zeros(len(rows), ARRIVAL)
         self._arrivals["time"] = [time for time, _ in rows]
         self._arrivals["kind"] = [kind for _, kind in rows]
         self._problem = cluster.problem()
         self._state = cluster.state(FreeCapacity(gpus))
-
-    @property
-    def gpus(self) -> int:
-        """Number of GPUs."""
-        return len(self._cluster.gpus)
-
-    @property
-    def arriving(self) -> bool:
-        """Whether some jobs arrive later than the first."""
-        return bool(np.ptp(self._arrivals["time"]))
 
     def arrive(self, times: NDArray[np.float64]) -> None:
         """Set the times when the jobs arrive, ascending."""

@@ -126,11 +126,13 @@ class FreeCapacity:
         In a long queue this passes over nearly all, and is far faster than `find` of each.
         """
         most = self.index.most
+        largest = max(most)
         for job in jobs:
-            if job.memory <= most[job.alone]:
+            if job.memory <= largest and job.memory <= most[job.alone]:  # mostly one look at it
                 yield job
-                if job.id not in self._where:  # perhaps others have taken what it needs
+                if self.index.most is not most:  # it has taken what others may need
                     most = self.index.most
+                    largest = max(most)
 
     def holds(self, job_id: str) -> bool:
         """Return whether a job has a GPU, taken here or allocated before."""

@@ -102,7 +102,8 @@ class Simulation:
         if len(self._devices) < len(empty):
             raise ValueError("GPUs: expected ids that differ")
         self._runs = Runs(tasks, devices, sharing, now)
-        self._idle, self._capacity = FreeCapacity(empty, nodes), FreeCapacity(empty, nodes)
+        self._idle, self.capacity = FreeCapacity(empty, nodes), FreeCapacity(empty, nodes)
+        """What is free on empty GPUs, and now: only the simulation changes it."""
         self._fixed = (sharing, True, tuple(nodes), objective)
         self._rank = {
             task.job.id: (-task.job.priority, task.job.submitted, order)
@@ -182,7 +183,7 @@ class Simulation:
         self._waiting_lasting = [job for job in waiting if job.lasting]
         self._news = True
         for job, gpu_ids, since, done in running:
-            self._capacity.allocate(job, gpu_ids)
+            self.capacity.allocate(job, gpu_ids)
             devices = [self._devices[gpu_id] for gpu_id in gpu_ids]
             self._runs.start(job, devices, since=since, done=done)
         self._settle()
@@ -195,15 +196,14 @@ class Simulation:
         set of str
             Ids of the started jobs.
         """
-        started, chosen = set[str](), {placement.job for placement in placements}
-        places = {job.id: n for n, job in enumerate(self._waiting) if job.id in chosen}
+        started, places = set[str](), self._places({placement.job for placement in placements})
         for placement in placements:
             place = places.get(placement.job)
             job = None if place is None else self._waiting[place]
-            if job is None or self._capacity.why_not_together(job, placement.gpus) is not None:
+            if job is None or self.capacity.why_not_together(job, placement.gpus) is not None:
                 self.rejected += 1
                 continue
-            self._capacity.allocate(job, placement.gpus)
+            self.capacity.allocate(job, placement.gpus)
             self._runs.start(job, [self._devices[gpu_id] for gpu_id in placement.gpus])
             started.add(job.id)
         if started:
@@ -211,12 +211,22 @@ class Simulation:
             self._settle()
         return started
 
+    def _places(self, chosen: set[str]) -> dict[str, int]:
+        """Return the places in the queue of these jobs, as far as they are there."""
+        places: dict[str, int] = {}
+        for place, job in enumerate(self._waiting if chosen else ()):
+            if job.id in chosen:
+                places[job.id] = place
+                if len(places) == len(chosen):
+                    break
+        return places
+
     def _start_lasting(self) -> None:
         """Start the lasting jobs that can start."""
         if not self._waiting_lasting:
             return
         placed = place_lasting(
-            self._waiting_lasting, self._runs.views(), self._capacity, self._sharing
+            self._waiting_lasting, self._runs.views(), self.capacity, self._sharing
         )
         for job, gpu_id in placed:
             self._waiting_lasting.remove(job)
@@ -301,7 +311,7 @@ class Simulation:
             del waiting[place]
 
     def _end(self, run: Run, outcome: SimulatedOutcome, time: float) -> None:
-        self._capacity.give_back(run.job.id)
+        self.capacity.give_back(run.job.id)
         self.attempts.append(self._attempt(run, outcome, time))
         self._news = True
 

@@ -68,12 +68,12 @@ def test_a_changed_job_is_tried_in_the_futures_of_the_unchanged_one() -> None:
     busy = replace(running("now", started=960.0), memory=50)
     changed = [job("same"), job("urgent", priority=1), replace(job("small"), memory=50)]
     queue = at(1000.0, job("first"), job("next"), on=(busy,))
-    outlook = starts(queue, learnt(*[60.0] * 5), only="next", changed=changed)
-    names = ("next", "same", "urgent", "small")
-    middles = [outlook.starts[name].middle for name in names]
-    assert middles == pytest.approx([1080, 1080, 1020, 1000], abs=3)
-    assert [outlook.is_sooner("next", name) for name in names] == [False, False, True, True]
-    assert len(outlook.sampled) == futures.FEW_FUTURES + futures.LEAST_FUTURES
+    for given, sampled in (({}, futures.FUTURES_OF_ONE), ({"enough": 0.0}, futures.FEW_FUTURES)):
+        outlook = starts(queue, learnt(*[60.0] * 5), only="next", changed=changed, **given)
+        middles = [one.middle for one in outlook.starts.values()]
+        assert middles == pytest.approx([1080, 1080, 1020, 1000], abs=3)
+        sooner = [outlook.is_sooner("next", one.id) for one in changed]
+        assert (sooner, len(outlook.sampled)) == ([False, True, True], sampled)
 
 
 def test_the_place_of_a_job_in_the_queue_changes_no_run_time() -> None:

@@ -24,7 +24,6 @@ from random import Random
 from statistics import fmean, mode, stdev
 from time import perf_counter, thread_time
 
-from partita_policies.incremental import CapacityCache
 from partita_policies.interference import SM_SATURATION
 from partita_policies.running_jobs import waiting_job
 from partita_policies.simulator.engine import Simulation
@@ -41,9 +40,11 @@ FUTURES = 20
 """Most futures: the calibration corrects what more of them would change."""
 LEAST_FUTURES = 8
 """Fewer futures say nothing. An assumption."""
+FUTURES_OF_ONE = 11
+"""Most if the start of one job alone is wanted: their extremes are as good as quantiles of 20."""
 FEW_FUTURES = 3
-"""The same if the start of one job alone is wanted: if it takes so long to simulate, it depends on
-many run times, and is taken as normally distributed."""
+"""Least of these: if it takes so long to simulate, the start depends on many run times, and is
+taken as normally distributed."""
 _DEVIATIONS = {3: 3.37, 4: 2.63, 5: 2.34, 6: 2.18, 7: 2.08}
 """Standard deviations from the mean of so few starts to the ends of the interval that another one
 is in, by Student's t distribution."""
@@ -129,7 +130,7 @@ class _Budget:
 class Futures:
     """Sampled futures of a snapshot.
 
-    The same arguments give the same futures, unless the budget is used up.
+    The same arguments give the same futures, but how many there are may depend on the CPU time.
 
     Parameters
     ----------
@@ -141,10 +142,11 @@ class Futures:
     only
         Id of the only waiting job whose start is wanted, which ends each future; empty: of all.
     changed
-        That job as it may be instead, each with an id of its own. Once the start of the unchanged
-        one is known, each is tried at the decisions of the next futures at which it has room, and
-        starts with the unchanged one at the latest: a policy is assumed to place the others in the
-        same way until then.
+        That job as it may be instead, each with an id of its own. Each is tried at the decisions of
+        the same futures at which it has room, and starts with the unchanged one at the latest: a
+        policy is assumed to place the others in the same way until then.
+    enough
+        Seconds of CPU time in which the fewest futures that say something suffice.
     """
 
     def __init__(
@@ -157,15 +159,15 @@ class Futures:
         budget: float = inf,
         only: str = "",
         changed: Sequence[Job] = (),
+        enough: float = inf,
     ) -> None:
         self.seconds = 0.0
         """CPU time so far."""
         self._snapshot, self._policy, self._past = snapshot, policy, past
-        self._seed, self._budget, self._only = seed, budget, only
-        self._least = FEW_FUTURES if only else LEAST_FUTURES
-        # Of one job as many as its changes are tried in: their extremes hold as often as the
-        # quantiles of 20.
-        self._most = FEW_FUTURES + LEAST_FUTURES if only else FUTURES
+        self._seed, self._budget, self._enough, self._only = seed, budget, enough, only
+        self._least, self._most = (
+            (FEW_FUTURES, FUTURES_OF_ONE) if only else (LEAST_FUTURES, FUTURES)
+        )
         self._sampled: list[_Future] = []
         self._reached = inf
         """How far they are simulated."""
@@ -223,7 +225,9 @@ class Futures:
             for job in self._hopeful
             if job.id not in starts or _is_sooner(starts, self._only, job.id, now)
         ]
-        return len(self._sampled) < self._most and self.seconds < self._budget
+        count = len(self._sampled)
+        in_time = self.seconds * (count + 1) <= self._enough * count
+        return count < (self._most if in_time else self._least) and self.seconds < self._budget
 
     def complete(self) -> Outlook:
         """Sample all that are wanted, and return what they say."""
@@ -240,10 +244,8 @@ class Futures:
             self._why = Unsaid.TOO_FAR
         if self._why is not None:
             return Outlook(time, {}, dict.fromkeys(ids, self._why))
-        found = {job.id: _interval(job.id, self._sampled, time) for job in self._wanted}
-        tried = self._sampled[self._least : self._least + LEAST_FUTURES]
-        if len(tried) >= self._least:
-            found |= {job.id: _interval(job.id, tried, time) for job in self._changed}
+        said = [*self._wanted, *self._changed]
+        found = {job.id: _interval(job.id, self._sampled, time) for job in said}
         starts = {job_id: one for job_id, one in found.items() if one.latest < inf}
         why = Unsaid.NEVER if self._reached == inf else Unsaid.TOO_FAR
         unsaid = {i: why if i in found else Unsaid.TOO_FAR for i in ids if i not in starts}
@@ -276,19 +278,20 @@ class Futures:
             counts_bypasses=False,
         )
         simulation.resume(self._waiting, self._running)
-        left, room = {job.id for job in self._wanted}, CapacityCache()
-        changed = self._changed if number >= self._least else []
-        hopeful = self._hopeful if changed else []
+        left, hopeful = {job.id for job in self._wanted}, self._hopeful
         reached = inf
         while left and (state := simulation.next_decision()) is not None:
             if state.time > self._reached:
                 reached = self._reached
                 break
-            placements = self._policy.decide(state)
-            tried = self._starting(hopeful, state, room) if hopeful else set()
+            room = simulation.capacity
+            fits_any = next(room.candidates(state.jobs), None) is not None
+            placements = self._policy.decide(state) if fits_any else ()
+            fitting = [job for job in hopeful if room.first_fit(job) is not None]
+            tried = self._starting(fitting, state) if fitting else set()
             started = simulation.apply(placements) & left
             if self._only in started:
-                tried |= {job.id for job in changed if job.id not in starts}
+                tried |= {job.id for job in self._changed if job.id not in starts}
             hopeful = [job for job in hopeful if job.id not in tried]
             ended = simulation.attempts[-1].job if simulation.attempts else ""
             starts.update(dict.fromkeys(started | tried, (state.time + self._origin, ended)))
@@ -304,12 +307,8 @@ class Futures:
             self._longest = last + _MORE * (last - self._now)
         return starts, reached
 
-    def _starting(self, changed: Sequence[Job], state: Snapshot, room: CapacityCache) -> set[str]:
+    def _starting(self, fitting: Sequence[Job], state: Snapshot) -> set[str]:
         """Return with which of its changes the only job starts at a decision."""
-        with room.of(state) as capacity:
-            fitting = [job for job in changed if capacity.first_fit(job) is not None]
-        if not fitting:
-            return set()
         jobs = state.jobs
         place = next(n for n in reversed(range(len(jobs))) if jobs[n].id == self._only)
         before, after = jobs[:place], jobs[place + 1 :]

@@ -42,6 +42,8 @@ BUDGET = 2.0
 """Seconds of CPU time for an answer."""
 _FIRST = 1.5
 """Of these, most for those of the partition that is asked for; the others share the rest."""
+_ENOUGH = 0.15
+"""Seconds of CPU time after which the fewest futures suffice, so that the answer is not late."""
 _UID = "planned"
 
 
@@ -171,6 +173,7 @@ class StartPlanner:
             budget=min(max(self._left, 0.0), _FIRST),
             only=jobs[0].id,
             changed=jobs[1:],
+            enough=_ENOUGH - (self._budget - self._left),
         )
         outlook = futures.complete()
         self._left -= futures.seconds

@@ -16,8 +16,15 @@ from partita.kube.errors import NotFoundError
 from partita.models import GPUServer
 from partita.models.quantities import MEBI
 
-SERVER = GPUServer.parse(
-    {"metadata": {"name": "gpus-0", "uid": "uid-0"}, "spec": {"partition": "gpus"}}
+
+def server(**spec: str) -> GPUServer:
+    meta = {"name": "gpus-0", "uid": "uid-0"}
+    return GPUServer.parse({"metadata": meta, "spec": {"partition": "gpus", **spec}})
+
+
+SERVER, DRIVER = server(), server(enforcement="Driver")
+BUSY = SERVER.model_copy(
+    update={"status": SERVER.status.model_copy(update={"allocations": {"uid": None}})}
 )
 GPU = cast("NVMLDevice", None)
 IDENTITY = GPUIdentity("GPU-0", "", "", 40000 * MEBI, 0, 0, None, mig=False, vgpu=False, driver="")
@@ -43,8 +50,9 @@ def pods() -> Pods:
 
 
 def probe(pods: Pods, folder: Path, hook: Hook = "Unknown") -> LimitProbe:
-    tree = CgroupTree(folder)
-    return LimitProbe(cast("Kube", pods), IDENTITY, "partita-system", tree, ProbeResult(hook))
+    made = LimitProbe(cast("Kube", pods), IDENTITY, "partita-system", CgroupTree(folder))
+    made.show(ProbeResult(hook), 0.0)
+    return made
 
 
 async def test_a_probe_that_is_not_seen_while_the_gpu_takes_containers_counts_as_failed(
@@ -52,9 +60,9 @@ async def test_a_probe_that_is_not_seen_while_the_gpu_takes_containers_counts_as
 ):
     made = probe(pods, tmp_path)
     for at, waiting in ((0, False), (DEADLINE, False), (DEADLINE + 1, True), (2 * DEADLINE, True)):
-        await made.check(GPU, SERVER, at, waiting=waiting, required=False)
+        await made.check(GPU, SERVER, at, waiting=waiting)
         assert made.result.hook == "Unknown"
-    await made.check(GPU, SERVER, 2 * DEADLINE + 1, waiting=True, required=False)
+    await made.check(GPU, SERVER, 2 * DEADLINE + 1, waiting=True)
     assert made.result.hook == "Failed"
     assert "gpus-0-probe" in made.result.detail
 
@@ -62,8 +70,7 @@ async def test_a_probe_that_is_not_seen_while_the_gpu_takes_containers_counts_as
 async def test_a_probe_pod_that_cannot_start_now_is_waited_for(pods: Pods, tmp_path: Path):
     """The GPU is drained, then its node is cordoned, and then neither."""
     made, spec = probe(pods, tmp_path), {}
-    draining = {"partition": "gpus", "drainSince": "2026-01-01T00:00:00Z"}
-    drained = GPUServer.parse({"metadata": {"name": "gpus-0", "uid": "uid-0"}, "spec": draining})
+    drained = server(drainSince="2026-01-01T00:00:00Z")
     owner = {"uid": "uid-0", "controller": True}
     pending = {"metadata": {"uid": "pod", "ownerReferences": [owner]}, "spec": spec}
     for turn, pod, node, hook in (
@@ -75,21 +82,33 @@ async def test_a_probe_pod_that_cannot_start_now_is_waited_for(pods: Pods, tmp_p
         (5, pending, "node-a", "Failed"),
     ):
         pods.pod, spec["nodeName"] = pod, node
-        server = SERVER if pod else drained
-        await made.check(GPU, server, turn * DEADLINE, waiting=True, required=False)
+        await made.check(GPU, SERVER if pod else drained, turn * DEADLINE, waiting=True)
         assert made.result.hook == hook
 
 
-@pytest.mark.parametrize(("required", "again"), [(True, "Unknown"), (False, "NotApplied")])
-async def test_limits_that_did_not_work_are_tried_again_where_they_are_required(
-    pods: Pods, tmp_path: Path, again: str, *, required: bool
+@pytest.mark.parametrize(("required", "factor"), [(True, 1), (False, 2)])
+async def test_limits_that_did_not_work_are_tried_again_with_a_growing_pause_unless_required(
+    pods: Pods, tmp_path: Path, factor: int, *, required: bool
 ):
-    made = probe(pods, tmp_path, "NotApplied")
-    await made.check(GPU, SERVER, 0.0, waiting=True, required=required)
-    await made.check(GPU, SERVER, RETRY_AFTER - 1, waiting=True, required=required)
-    assert (made.result.hook, pods.reads) == ("NotApplied", 0)
-    await made.check(GPU, SERVER, RETRY_AFTER, waiting=True, required=required)
-    assert made.result.hook == again
+    made, gpu = probe(pods, tmp_path, "NotApplied"), DRIVER if required else SERVER
+    due = [RETRY_AFTER, RETRY_AFTER + DEADLINE + factor * RETRY_AFTER]
+    for at in due:
+        await made.check(GPU, gpu, at - 1, waiting=True)
+        assert (made.hook, pods.reads) == (made.result.hook, 2 * due.index(at))
+        before = made.result
+        await made.check(GPU, gpu, at, waiting=True)
+        assert (made.hook, made.result) == ("Unknown", before)  # which holds until then
+        await made.check(GPU, gpu, at + DEADLINE, waiting=True)
+        assert made.hook == made.result.hook == "Failed"
+
+
+async def test_limits_are_not_tried_again_while_jobs_have_others(pods: Pods, tmp_path: Path):
+    made, at = probe(pods, tmp_path, "Failed"), RETRY_AFTER
+    for gpu, hook in ((BUSY, "Failed"), (SERVER, "Unknown"), (BUSY, "Failed"), (SERVER, "Failed")):
+        await made.check(GPU, gpu, at, waiting=True)
+        assert made.hook == hook
+    await made.check(GPU, SERVER, 2 * at, waiting=True)
+    assert made.hook == "Unknown"
 
 
 async def test_a_pod_of_somebody_else_shows_nothing(pods: Pods, tmp_path: Path):
@@ -102,13 +121,13 @@ async def test_a_pod_of_somebody_else_shows_nothing(pods: Pods, tmp_path: Path):
         "status": status,
     }
     made = probe(pods, tmp_path)
-    await made.check(GPU, SERVER, 0.0, waiting=True, required=False)
+    await made.check(GPU, SERVER, 0.0, waiting=True)
     assert made.result.hook == "Unknown"
     owner["uid"] = "uid-0"
     pods.pod["status"] = {}
-    await made.check(GPU, SERVER, 0.5, waiting=True, required=False)
+    await made.check(GPU, SERVER, 0.5, waiting=True)
     assert made.result.hook == "Unknown"  # although the GPUServer does not name its GPU yet
     pods.pod["status"] = status
-    await made.check(GPU, SERVER, 1.0, waiting=True, required=False)
+    await made.check(GPU, SERVER, 1.0, waiting=True)
     assert made.result.hook == "Failed"
     assert "exit status 1" in made.result.detail

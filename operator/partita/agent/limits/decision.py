@@ -73,6 +73,8 @@ class ProbeResult:
     hook: Hook
     detail: str = ""
     """What was observed, as the start of a sentence."""
+    retry_after: float = 0.0
+    """Seconds after which limits that did not work are tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ def decide(
     if requested is Enforcement.CLIENT:
         reason, message = "NotRequested", "sharing.enforcement of the partition is Client"
         return LimitDecision("Client", _condition("False", reason, message))
-    problem = support.missing or _shown(probe)
+    problem = support.missing or _shown(requested, probe)
     if problem is None and wrong:
         jobs = "1 job has" if wrong == 1 else f"{wrong} jobs have"
         message = (
@@ -126,19 +128,23 @@ def decide(
     return LimitDecision(None, shown, HealthProblem(problem.reason, required))
 
 
-def _shown(probe: ProbeResult) -> HealthProblem | None:
+def _shown(requested: Enforcement, probe: ProbeResult) -> HealthProblem | None:
     """Return what a probe has shown to be missing; None if limits work."""
     if probe.hook == "Applied":
         return None
     if probe.hook == "Unknown":
         message = "a probe Pod shows whether the driver limits the GPU memory of containers"
         return HealthProblem("LimitsNotProven", message)
+    again = f"this is tried again after {probe.retry_after / 60:g} min"
+    if requested is Enforcement.AUTO:
+        again += " on a GPU without jobs"
     if probe.hook == "NotApplied":
         detail = probe.detail or "the container of a probe Pod had no memory limit"
-        return HealthProblem("HookMissing", f"{detail}: {_TOOLKIT}")
+        return HealthProblem("HookMissing", f"{detail}: {_TOOLKIT}; {again}")
     detail = probe.detail or "the container of a probe Pod was not created"
     message = (
-        f"{detail}: the container toolkit must be able to set limits of the driver ({_TOOLKIT})"
+        f"{detail}: the container toolkit must be able to set limits of the driver ({_TOOLKIT}); "
+        f"{again}"
     )
     return HealthProblem("HookFailed", message)
 

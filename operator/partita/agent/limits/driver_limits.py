@@ -88,7 +88,7 @@ class DriverLimits:
     _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
 
     def __post_init__(self) -> None:
-        self.probe.result = self._shown_before()
+        self.probe.show(self._shown_before(), time.monotonic())
         self.decision = self._decide()
         """What limits the memory of jobs now."""
 
@@ -132,13 +132,11 @@ class DriverLimits:
                 self._log.warning("limit not set", cgroup=str(cgroup), error=str(error))
 
     async def _check_probe(self, device: NVMLDevice, server: GPUServer, now: float) -> None:
-        required = server.spec.enforcement is Enforcement.DRIVER
-        if required and self.jobs.wrong:
+        if server.spec.enforcement is Enforcement.DRIVER and self.jobs.wrong:
             # The operator ends the job. The next one must not start here before limits work again.
-            self.probe.forget()
+            self.probe.show(ProbeResult("Unknown"), now)
             return
-        waiting = self.health.serves_containers
-        await self.probe.check(device, server, now, waiting=waiting, required=required)
+        await self.probe.check(device, server, now, waiting=self.health.serves_containers)
 
     def _decide(self) -> LimitDecision:
         requested = self.jobs.ledger.server.spec.enforcement
@@ -158,7 +156,7 @@ class DriverLimits:
         found: dict[str, Any] = {"memoryBackend": self.support.backend}
         requested = self.decision.condition.reason != "NotRequested"
         if requested and self.support.missing is None:
-            found["limitHook"] = self.probe.result.hook
+            found["limitHook"] = self.probe.hook
         return found
 
 

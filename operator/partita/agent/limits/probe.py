@@ -6,24 +6,21 @@ then has for the container's cgroup shows what the toolkit did. Nothing is infer
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, Final
 
 from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice
 from partita.agent.gpu.nvml_memory_limits import memory_limits
 from partita.agent.gpu.nvml_threads import in_thread
 from partita.agent.limits.cgroups import CgroupTree
-from partita.agent.limits.decision import ProbeResult
+from partita.agent.limits.decision import Hook, ProbeResult
 from partita.agent.limits.requested_limits import limits_of, started_containers
 from partita.kube.client import PODS, Kube
 from partita.kube.errors import NotFoundError
 from partita.models import GPUServer
-from partita.pods.probe_pod import (
-    PROBE_CONTAINER,
-    probe_failure,
-    probe_name,
-    probe_variables,
-)
+from partita.models.sharing import Enforcement
+from partita.pods.probe_pod import PROBE_CONTAINER, probe_failure, probe_name, probe_variables
 
 __all__ = ["LimitProbe"]
 
@@ -32,7 +29,9 @@ DEADLINE: Final = 300.0
 cannot be scheduled, as on a cordoned node, or is not created while the GPU is out of service, is
 waited for: no job's Pod could start either."""
 RETRY_AFTER: Final = 600.0
-"""Seconds after which a limit that is required, but did not work, is tried again."""
+"""Seconds after which limits that did not work are tried again. Where they are not required, the
+pause is doubled each time, up to `LONGEST_RETRY`: a toolkit may be too old for ever."""
+LONGEST_RETRY: Final = 4800.0
 _UNKNOWN: Final = ProbeResult("Unknown")
 
 
@@ -48,26 +47,42 @@ class LimitProbe:
         Namespace of the probe Pod, which is that of the server Pod.
     tree
         The node's cgroups.
-    result
-        What was shown before.
     """
 
     kube: Kube
     identity: GPUIdentity
     namespace: str
     tree: CgroupTree
-    result: ProbeResult = _UNKNOWN
+    result: ProbeResult = field(default=_UNKNOWN, init=False)
+    """What was shown last."""
+    hook: Hook = field(default="Unknown", init=False)
+    """What the status says of it; the operator creates a probe Pod while that is `Unknown`."""
+    _retry_at: float = inf
     _since: float | None = None
-    """Since when the result is known, or since when a probe Pod could show something."""
+    """Since when a probe Pod could show something."""
 
-    def forget(self) -> None:
-        """Drop the result: another probe is needed."""
-        self.result, self._since = _UNKNOWN, None
+    def show(self, result: ProbeResult, now: float, *, required: bool = False) -> None:
+        """Set what was shown; `Unknown` requests a probe Pod.
 
-    async def check(
-        self, gpu: NVMLDevice, server: GPUServer, now: float, *, waiting: bool, required: bool
-    ) -> None:
-        """Read the probe Pod if nothing is shown yet.
+        Parameters
+        ----------
+        now
+            Seconds of a monotonic clock.
+        required
+            Whether the partition requires limits of the driver.
+        """
+        pause = 0.0 if required else 2 * self.result.retry_after
+        pause = min(max(RETRY_AFTER, pause), LONGEST_RETRY)
+        works = result.hook in {"Applied", "Unknown"}
+        self.result = result if works else replace(result, retry_after=pause)
+        self.hook, self._since = result.hook, None
+        self._retry_at = inf if works else now + pause
+
+    async def check(self, gpu: NVMLDevice, server: GPUServer, now: float, *, waiting: bool) -> None:
+        """Read the probe Pod if nothing is shown yet, or limits that did not work are tried again.
+
+        Where they are not required, MPS limits the jobs meanwhile. What limits a job may not change
+        while it runs. So they are tried only while the GPU has no job.
 
         Parameters
         ----------
@@ -77,8 +92,6 @@ class LimitProbe:
             Seconds of a monotonic clock.
         waiting
             Whether the GPU is ready for the Pod: the deadline counts from then on.
-        required
-            Whether limits that did not work are tried again.
 
         Raises
         ------
@@ -87,12 +100,16 @@ class LimitProbe:
         NVMLError
             The driver does not answer.
         """
+        required = server.spec.enforcement is Enforcement.DRIVER
         if self.result.hook != "Unknown":
-            self._since = now if self._since is None else self._since
-            retry = required and self.result.hook != "Applied"
-            if not retry or now - self._since < RETRY_AFTER:
+            if server.status.allocations and not required:
+                if self.hook == "Unknown":  # a job has come meanwhile
+                    self.hook, self._since = self.result.hook, None
+                    self._retry_at = now + self.result.retry_after
                 return
-            self.forget()
+            if now < self._retry_at:
+                return
+            self.hook = "Unknown"
         pod = await self._pod(server)
         is_pending = pod is not None and not pod["spec"].get("nodeName")
         if not waiting or is_pending or server.out_of_service_since is not None:
@@ -105,7 +122,7 @@ class LimitProbe:
             detail = f"no container of a probe Pod was seen within {DEADLINE:g} s (Pod {name})"
             shown = ProbeResult("Failed", detail)
         if shown is not None:
-            self.result, self._since = shown, now
+            self.show(shown, now, required=required)
 
     async def _pod(self, server: GPUServer) -> Mapping[str, Any] | None:
         """Return the current probe Pod; None if there is none: another Pod may have its name."""

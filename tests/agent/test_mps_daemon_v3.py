@@ -98,6 +98,7 @@ async def test_a_client_is_terminated_alone_and_the_server_ends_with_the_daemon(
         await until(same)
 
     await connected(victim, neighbour)
+    assert set(await client.attached()) == {(victim.pid, SLOT), (neighbour.pid, CANARY)}
     assert await client.terminate(server, victim.pid) == ""
     assert "terminated by the server" in said(victim)
     await connected(neighbour)
@@ -143,21 +144,25 @@ def slot_limits(daemon: Mock, owners: Mock) -> SlotLimits:
 async def test_a_slot_that_a_starting_daemon_does_not_list_yet_is_opened_later():
     lists = [{"default": ("1M", "1")}, dict.fromkeys(("default", SLOT), ("1M", "1"))]
     daemon = Mock(MPSControlV3, limits=AsyncMock(side_effect=lists), limit=AsyncMock())
+    daemon.attached = AsyncMock(return_value=[])
     slots = slot_limits(daemon, Mock(return_value={0: OWNER}))
-    await slots.reconcile(1)
-    await slots.reconcile(1)
+    await slots.reconcile(1, set())
+    await slots.reconcile(1, set())
     daemon.limit.assert_awaited_once_with(SLOT, LIMITS)
 
 
 async def test_a_limit_that_waits_for_a_client_is_set_after_a_restart_of_the_agent():
     listed = {"default": ("1M", "1"), SLOT: ("50M", "25")}
-    refused = MPSRefusedError("has active clients")
-    daemon = Mock(MPSControlV3, limits=AsyncMock(return_value=listed), limit=AsyncMock())
-    daemon.limit.side_effect = [refused, refused, None]
+    clients = AsyncMock(side_effect=[[(7, SLOT), (8, "canary")], [], []])
+    daemon = Mock(MPSControlV3, limits=AsyncMock(return_value=listed), attached=clients)
+    daemon.limit = AsyncMock(side_effect=[MPSRefusedError("has active clients"), None])
     slots = slot_limits(daemon, Mock(return_value={0: OWNER}))
-    for _ in range(4):
-        await slots.reconcile(1)
-    assert daemon.limit.await_args_list == [call(SLOT, LIMITS)] * 3
+    for _ in range(3):
+        await slots.reconcile(1, {7, 8})
+    assert daemon.mock_calls == [call.limits(), call.attached()]
+    for _ in range(4):  # another client connects just before the first command
+        await slots.reconcile(1, {8})
+    assert daemon.limit.await_args_list == [call(SLOT, LIMITS)] * 2
 
 
 async def test_a_slot_is_open_for_a_claim_that_gets_it_while_a_check_closes_it():
@@ -167,14 +172,16 @@ async def test_a_slot_is_open_for_a_claim_that_gets_it_while_a_check_closes_it()
         await listed.wait()
         return {"default": ("1M", "1"), SLOT: ("100M", "25")}
 
-    daemon = Mock(MPSControlV3, limits=limits, limit=AsyncMock())
+    daemon = Mock(
+        MPSControlV3, limits=limits, limit=AsyncMock(), attached=AsyncMock(return_value=[])
+    )
     owners = Mock(return_value={0: OWNER})
     slots = slot_limits(daemon, owners)
     listed.set()
-    await slots.reconcile(1)
+    await slots.reconcile(1, set())
     listed.clear()
     owners.return_value = {}
-    work = [asyncio.create_task(slots.reconcile(1)), asyncio.create_task(slots.open(0))]
+    work = [asyncio.create_task(slots.reconcile(1, set())), asyncio.create_task(slots.open(0))]
     await asyncio.sleep(0)
     owners.return_value = {0: OWNER}
     listed.set()

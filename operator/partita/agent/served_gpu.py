@@ -272,7 +272,7 @@ class ServedGPU:
             self._unlisted.check(mps.clients, sample.memory, sample.unattributed, now)
         if report is not None:
             with suppress(MPSError):
-                await self.slot_limits.reconcile(report.daemon)
+                await self.slot_limits.reconcile(report.daemon, mps.clients)
 
     def _isolates_faults(self) -> bool:
         """Return whether a fatal Xid may concern a single job: then MPS decides.

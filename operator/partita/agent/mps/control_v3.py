@@ -83,8 +83,12 @@ class MPSControlV3(MPSControl):
 
     @override
     async def clients(self, server: int) -> list[int]:
-        answer = await self.run("client", "list", _OF_SERVER, _CSV)
-        return parse_pids("\n".join(row[0] for row in parse_rows(answer, _CLIENT_COLUMNS)))
+        return [pid for pid, _ in await self.attached()]
+
+    async def attached(self) -> list[tuple[int, str]]:
+        """Return PID and namespace of each client."""
+        rows = parse_rows(await self.run("client", "list", _OF_SERVER, _CSV), _CLIENT_COLUMNS)
+        return [(pid, _namespace(row[3])) for row in rows for pid in parse_pids(row[0])]
 
     @override
     async def prepare(self, uuid: str, sm_partitions: int) -> tuple[str, ...]:
@@ -174,3 +178,8 @@ class MPSControlV3(MPSControl):
         answer = await self.run("server", "list", _CSV)
         rows = [row for row in parse_rows(answer, _SERVER_COLUMNS) if row[0] == SERVER]
         return [(pid, row[3]) for row in rows for pid in parse_pids(row[2])]
+
+
+def _namespace(cell: str) -> str:
+    """Return the name in a cell such as `server/namespace (ID)` of the list of clients."""
+    return cell.partition(" ")[0].rpartition("/")[2]

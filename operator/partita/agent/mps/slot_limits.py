@@ -11,6 +11,7 @@ limits, they are set again.
 import asyncio
 import re
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -66,7 +67,9 @@ class SlotLimits:
     """The limits that this agent has set. How the daemon prints limits is not documented, so those
     that an earlier agent has set are unknown."""
     _settled: object = None
-    """State in which all namespaces were as they should be."""
+    """State in which all namespaces were as they should be, but those with clients."""
+    _waits_for: frozenset[int] = frozenset()
+    """PIDs of these clients: the limits of their namespaces can be set when they have left."""
     _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
 
     async def open(self, slot: int) -> None:
@@ -89,15 +92,17 @@ class SlotLimits:
         self._applied[slot] = limits
         self._settled = None
 
-    async def reconcile(self, daemon: int) -> None:
+    async def reconcile(self, daemon: int, clients: AbstractSet[int]) -> None:
         """Open the namespaces of claims in the ledger and close all others.
 
-        A namespace that has a client cannot be changed. It is tried again by the next call.
+        A namespace that has a client cannot be changed before the client has left.
 
         Parameters
         ----------
         daemon
             Identifies the control daemon, which loses all limits when it exits.
+        clients
+            PIDs of all its clients.
 
         Raises
         ------
@@ -107,12 +112,14 @@ class SlotLimits:
         control = self.control()
         if isinstance(control, MPSControlV3):
             async with self._lock:
-                await self._reconcile(control, daemon)
+                await self._reconcile(control, daemon, clients)
 
-    async def _reconcile(self, control: MPSControlV3, daemon: int) -> None:
+    async def _reconcile(
+        self, control: MPSControlV3, daemon: int, clients: AbstractSet[int]
+    ) -> None:
         owners = self.owners()
         state = (daemon, frozenset(self.ledger.allocations), frozenset(owners.items()))
-        if state == self._settled:
+        if state == self._settled and self._waits_for <= clients:
             return
         if daemon != self._daemon:
             self._daemon = daemon
@@ -121,26 +128,28 @@ class SlotLimits:
         namespaces = [slot_namespace(slot) for slot in range(self.count)]
         if not limits.keys() >= {_DEFAULT, *namespaces}:
             return  # A daemon that starts adds them one after the other.
-        complete = True
+        wrong = {}
         for slot, namespace in enumerate(namespaces):
             is_open = limits[namespace] != limits[_DEFAULT]
             owner = owners.get(slot)
-            complete &= await self._reconcile_slot(control, slot, owner, is_open=is_open)
-        self._settled = state if complete else None
-
-    async def _reconcile_slot(
-        self, control: MPSControlV3, slot: int, owner: SlotOwner | None, *, is_open: bool
-    ) -> bool:
-        try:
             if owner is None or owner.key not in self.ledger.allocations:
-                if is_open:
-                    await self._apply(control, slot, CLOSED)
-            elif not is_open or self._applied.get(slot) != owner.limits:
-                await self._apply(control, slot, owner.limits)
-        except MPSError as error:
-            self._log.debug("limits not set", slot=slot, error=str(error))
-            return False
-        return True
+                wanted, known = CLOSED, None if is_open else CLOSED
+            else:
+                wanted, known = owner.limits, self._applied.get(slot) if is_open else None
+            if wanted != known:
+                wrong[slot] = wanted
+        attached = await control.attached() if wrong else []
+        busy = {pid: name for pid, name in attached if name in map(slot_namespace, wrong)}
+        complete = True
+        for slot, wanted in wrong.items():
+            if slot_namespace(slot) in busy.values():
+                continue
+            try:
+                await self._apply(control, slot, wanted)
+            except MPSError as error:
+                self._log.debug("limits not set", slot=slot, error=str(error))
+                complete = False
+        self._settled, self._waits_for = state if complete else None, frozenset(busy)
 
 
 def namespace_limits(variables: Mapping[str, str]) -> NamespaceLimits | None:

@@ -91,22 +91,6 @@ class Agent:
         self.health = Health()
         ledger = AllocationReader(kube, settings.server)
         tree = CgroupTree(settings.cgroups)
-        self._claims = PreparedClaims(
-            kube=kube,
-            server=settings.server,
-            namespace=settings.namespace,
-            ledger=ledger,
-            read_ledger=lambda: self.jobs.read_ledger(),  # noqa: PLW0108 - it is made below
-            folder=CDIFolder(settings.cdi),
-            health=self.health,
-            times=times,
-        )
-        self._dra = DRAPlugin(
-            claims=self._claims,
-            sockets=settings.driver_sockets,
-            before_end=self._report_last,
-            times=times,
-        )
         self.jobs = RunningJobs(
             processes=AllocatedProcesses(
                 ledger=ledger,
@@ -116,10 +100,26 @@ class Agent:
                 server_pod=settings.pod_uid,
             ),
             run_usage=RunUsage(ledger, settings.mode, times),
-            limits=JobLimits(kube, ledger, tree, self._events, self._claims.variables),
+            limits=JobLimits(kube, ledger, tree, self._events),
             enforcer=LimitEnforcer(self._events, self._terminate, times),
             events=self._events,
             mode=settings.mode,
+        )
+        self._claims = PreparedClaims(
+            kube=kube,
+            server=settings.server,
+            namespace=settings.namespace,
+            ledger=ledger,
+            read_ledger=self.jobs.read_ledger,
+            folder=CDIFolder(settings.cdi),
+            health=self.health,
+            times=times,
+        )
+        self._dra = DRAPlugin(
+            claims=self._claims,
+            sockets=settings.driver_sockets,
+            before_end=self._report_last,
+            times=times,
         )
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -132,6 +132,7 @@ class ServedGPU:
                 support=gpu.limit_support,
                 probe=LimitProbe(kube, identity, settings.namespace, jobs.limits.tree),
                 jobs=jobs.limits,
+                variables=self.claims.variables,
                 health=health,
                 changed=self.report_now.set,
                 times=times,

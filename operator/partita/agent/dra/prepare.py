@@ -108,9 +108,9 @@ class PreparedClaims:
     def _devices(self) -> list[ClaimDevice]:
         return [one.device for one in self._prepared.values()]
 
-    def variables(self, key: Key) -> Mapping[str, str]:
-        """Return the variables of the containers of an allocation; empty if it is not prepared."""
-        return next((d.variables for d in self._devices if d.key == key), {})
+    def variables(self) -> dict[Key, Mapping[str, str]]:
+        """Return the variables of the containers of each prepared allocation."""
+        return {device.key: device.variables for device in self._devices}
 
     def slot_owners(self) -> dict[int, SlotOwner]:
         """Return the claims that have a slot, by slot."""

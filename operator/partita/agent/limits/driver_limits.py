@@ -7,13 +7,14 @@ reservations (`dmem_reservations`).
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 import structlog
 
+from partita.agent.allocations import Key
 from partita.agent.errors import NVMLError
 from partita.agent.gpu.nvml import NVMLDevice
 from partita.agent.gpu.nvml_memory_limits import (
@@ -70,6 +71,8 @@ class DriverLimits:
         Reads the probe Pod.
     jobs
         The containers of jobs that should have limits.
+    variables
+        Returns the variables of the containers of each prepared allocation.
     changed
         Called when something is to be reported.
     times
@@ -80,6 +83,7 @@ class DriverLimits:
     support: LimitSupport
     probe: LimitProbe
     jobs: JobLimits
+    variables: Callable[[], dict[Key, Mapping[str, str]]]
     health: Health
     changed: Callable[[], None]
     times: AgentTimes
@@ -104,7 +108,7 @@ class DriverLimits:
     async def _check(self, now: float) -> None:
         device, server, support = self.device, self.jobs.ledger.server, self.support
         if support.missing is None:
-            await self.jobs.find(now)
+            await self.jobs.find(self.variables(), now)
             self.jobs.add(await in_thread(_read, device, self.jobs.cgroups))
             await self._correct(device)
             if server.spec.enforcement is not Enforcement.CLIENT:

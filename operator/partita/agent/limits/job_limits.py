@@ -8,7 +8,7 @@ The driver's counter of a cgroup is more accurate than the sum over the processe
 it counts all of the container's memory, once.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -71,8 +71,9 @@ class _Container:
         return self.wrong_reads == _WRONG_READS
 
     def expect(self, expected: MemoryLimits) -> None:
-        """Set other limits that it should have."""
-        self.expected, self.wrong_reads, self.correctable = expected, 0, True
+        """Set the limits that it should have."""
+        if expected != self.expected:
+            self.expected, self.wrong_reads, self.correctable = expected, 0, True
 
     def mismatch(self) -> LimitMismatch | None:
         """Return the wrong limit; None if none is certain."""
@@ -108,15 +109,12 @@ class JobLimits:
         The node's cgroups.
     events
         Writes the Events about wrong limits.
-    variables
-        Returns the variables of the containers of an allocation; empty if it is not prepared.
     """
 
     kube: Kube
     ledger: AllocationReader
     tree: CgroupTree
     events: Events
-    variables: Callable[[Key], Mapping[str, str]]
     _pods: dict[Key, _Pod] = field(default_factory=dict)
     _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
 
@@ -125,21 +123,28 @@ class JobLimits:
         """The cgroups whose limits are to be read."""
         return tuple(path for pod in self._pods.values() for path in pod.containers)
 
-    async def find(self, now: float) -> None:
+    async def find(self, variables: Mapping[Key, Mapping[str, str]], now: float) -> None:
         """Find the containers of jobs that have started since the last call.
 
         Parameters
         ----------
+        variables
+            The variables of the containers of each prepared allocation.
         now
             Seconds of a monotonic clock.
         """
         allocations = dict(self.ledger.allocations)
         self._pods = {key: self._pods.get(key, _Pod()) for key in allocations}
         for key, allocation in allocations.items():
+            expected = limits_of(variables.get(key, {}))
+            if expected is None:
+                continue
             if self._has_new_cgroup(key, allocation.pod_uid, now):
-                await self._identify(allocation)
+                await self._identify(allocation, expected)
             if not allocation.job:
-                self._follow(allocation)
+                # Its running containers get the claim's current limits.
+                for container in self._pods[key].containers.values():
+                    container.expect(expected)
 
     def _has_new_cgroup(self, key: Key, uid: str, now: float) -> bool:
         pod, cgroup = self._pods[key], self.tree.pod(uid)
@@ -150,7 +155,7 @@ class JobLimits:
             for path, first in pod.seen.items()
         )
 
-    async def _identify(self, allocation: LedgerEntry) -> None:
+    async def _identify(self, allocation: LedgerEntry, expected: MemoryLimits) -> None:
         try:
             body = await read_pod(self.kube, allocation)
         except KubernetesError as error:
@@ -158,25 +163,17 @@ class JobLimits:
             return
         if body is None:
             return
-        expected = limits_of(self.variables(allocation.key))
         found = self._pods[allocation.key].containers
         initial, main = containers_of_claim(body, allocation.name)
         started = started_containers(body)
         for name in [container["name"] for container in (*initial, *main)]:
-            if expected is None or name not in started:
+            if name not in started:
                 continue
             cgroup = self.tree.container(allocation.pod_uid, started[name])
             if cgroup is not None and cgroup not in found:
                 # A claim may have had another limit when the container started.
                 correctable = not allocation.job
                 found[cgroup] = _Container(allocation, name, expected, correctable=correctable)
-
-    def _follow(self, allocation: LedgerEntry) -> None:
-        """Expect the current limits of a claim for its running containers."""
-        limits = limits_of(self.variables(allocation.key))
-        for container in self._pods[allocation.key].containers.values():
-            if limits is not None and limits != container.expected:
-                container.expect(limits)
 
     def to_correct(self) -> dict[Path, MemoryLimits]:
         """Return the limits to set for containers of claims, each once."""

@@ -110,7 +110,7 @@ def _unfit(gpu: NVMLDevice, identity: GPUIdentity) -> list[str]:
     if gpu.compute_mode() not in {0, None}:
         reasons.append("the GPU's compute mode is not DEFAULT; it is left as it is")
     others = sorted(gpu.processes().keys() - {os.getpid()})
-    used, busy = gpu.memory_used(), gpu.utilization() or 0
+    used, busy = gpu.memory_used(), gpu.utilization()[0] or 0
     if others:
         pids = ", ".join(map(str, others[:5]))
         reasons.append(f"the GPU is in use by someone else: PID {pids}")

@@ -57,7 +57,7 @@ class Sampler:
             at=now,
             memory={self.pid: memory[self.pid]},
             used=used,
-            utilization=self.gpu.utilization(),
+            utilization=self.gpu.utilization()[0],
             occupancy=self.gpu.sm_occupancy(),
             pcie=self.gpu.pcie_throughput(),
         )

@@ -55,20 +55,8 @@ def probe(pods: Pods, folder: Path, hook: Hook = "Unknown") -> LimitProbe:
     return made
 
 
-async def test_a_probe_that_is_not_seen_while_the_gpu_takes_containers_counts_as_failed(
-    pods: Pods, tmp_path: Path
-):
-    made = probe(pods, tmp_path)
-    for at, waiting in ((0, False), (DEADLINE, False), (DEADLINE + 1, True), (2 * DEADLINE, True)):
-        await made.check(GPU, SERVER, at, waiting=waiting)
-        assert made.result.hook == "Unknown"
-    await made.check(GPU, SERVER, 2 * DEADLINE + 1, waiting=True)
-    assert made.result.hook == "Failed"
-    assert "gpus-0-probe" in made.result.detail
-
-
 async def test_a_probe_pod_that_cannot_start_now_is_waited_for(pods: Pods, tmp_path: Path):
-    """The GPU is drained, then its node is cordoned, and then neither."""
+    """The GPU is drained, then its node is cordoned, then the GPU takes no containers."""
     made, spec = probe(pods, tmp_path), {}
     drained = server(drainSince="2026-01-01T00:00:00Z")
     owner = {"uid": "uid-0", "controller": True}
@@ -79,11 +67,16 @@ async def test_a_probe_pod_that_cannot_start_now_is_waited_for(pods: Pods, tmp_p
         (2, pending, "", "Unknown"),
         (3, pending, "", "Unknown"),
         (4, pending, "node-a", "Unknown"),
-        (5, pending, "node-a", "Failed"),
+        (4.9, pending, "node-a", "Unknown"),
+        (5, pending, "no", "Unknown"),
+        (6, pending, "node-a", "Unknown"),
+        (7, pending, "node-a", "Failed"),
     ):
         pods.pod, spec["nodeName"] = pod, node
-        await made.check(GPU, SERVER if pod else drained, turn * DEADLINE, waiting=True)
+        gpu, waiting = SERVER if pod else drained, node != "no"
+        await made.check(GPU, gpu, turn * DEADLINE, waiting=waiting)
         assert made.result.hook == hook
+    assert "gpus-0-probe" in made.result.detail
 
 
 @pytest.mark.parametrize(("required", "factor"), [(True, 1), (False, 2)])

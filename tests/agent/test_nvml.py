@@ -101,7 +101,7 @@ def test_utilisation_is_by_process_since_the_last_call(fake_gpus: FakeGPUs, gpu:
     assert gpu.process_utilization(5) == ({12: 75}, 6)
     fake_gpus.add(0, credits="clients")
     assert gpu.process_utilization(5) == ({10: 30, 11: 45}, 6)
-    assert gpu.utilization() == 75
+    assert gpu.utilization()[0] == 75
 
 
 def test_occupancy_takes_two_looks(fake_gpus: FakeGPUs, gpu: NVMLDevice):
@@ -129,7 +129,8 @@ def test_use_that_alone_cannot_be_read_is_unknown(fake_gpus: FakeGPUs, gpu: NVML
     functions = "DeviceGetPcieThroughput DeviceGetUtilizationRates DeviceGetProcessUtilization"
     names = [f"nvml{name}" for name in [*functions.split(), "GpmSampleGet"]]
     fake_gpus.add(0, occupancy=40, error=" ".join(["999", *names]))
-    assert gpu.pcie_throughput() is gpu.utilization() is gpu.process_utilization(0) is None
+    assert gpu.pcie_throughput() is gpu.process_utilization(0) is None
+    assert gpu.utilization() == (None, None)
     assert gpu.sm_occupancy() is None
     assert gpu.memory_used() == 0
 

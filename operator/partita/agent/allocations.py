@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 from pydantic import ValidationError
+from typing_extensions import override
 
 from partita.kube.client import JOBS, PODS, SERVERS, Kube
 from partita.kube.errors import NotFoundError
@@ -41,6 +42,11 @@ class LedgerEntry(Allocation):
         if not self.job:
             return EventSubject.pod(self.namespace, self.pod, self.pod_uid)
         return EventSubject(JOBS.api_version, JOBS.kind, self.job, self.namespace, self.job_uid)
+
+    @override
+    def __hash__(self) -> int:
+        """Return the hash of a field that tells entries apart: it is needed for each sample."""
+        return hash(self.pod_uid)
 
     @property
     def key(self) -> Key:

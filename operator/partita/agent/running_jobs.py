@@ -117,11 +117,11 @@ class RunningJobs:
         allocations: dict[int, LedgerEntry] = {}
         violations: list[Violation] = []
         limited = self.limits.used()
+        counted = {key: use.used for key, use in limited.items()}
         for sample in samples:
             allocations = self.processes.attribute(sample.at, sample.memory)
             runs = {pid: allocation.key for pid, allocation in allocations.items()}
-            self.run_usage.add(sample, runs, {key: use.used for key, use in limited.items()})
-            self._context.add(sample.at, {pid: sample.memory[pid] for pid in allocations})
+            self.run_usage.add(sample, runs, counted)
             if self.mode is SharingMode.MPS:
                 violations = self._clients.violations(sample.at, allocations)
                 self._update_exits(sample.at, allocations)
@@ -130,8 +130,9 @@ class RunningJobs:
         self.processes_of = Counter(entry.key for entry in allocations.values())
         self.run_usage.learn()
         if self.sample is not None and self.mode is not SharingMode.EXCLUSIVE:
-            memory, context = self.sample.memory, self._context.bytes
-            above = memory_violations(memory, allocations, context, limited)
+            memory = {pid: self.sample.memory[pid] for pid in allocations}
+            self._context.add(self.sample.at, memory)
+            above = memory_violations(memory, allocations, self._context.bytes, limited)
             violations = above + violations
         for violation in violations:
             self.enforcer.enforce(violation)

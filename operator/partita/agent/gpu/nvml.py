@@ -207,15 +207,10 @@ class NVMLDevice:
         """Return the bytes in use, including the driver's own memory."""
         return int(call(pynvml.nvmlDeviceGetMemoryInfo, self.handle).used)
 
-    def utilization(self) -> int | None:
-        """Return the percentage of the last sample period in which a kernel ran."""
+    def utilization(self) -> tuple[int, int] | tuple[None, None]:
+        """Return the percentages of the last sample period: a kernel ran, its memory was in use."""
         rates = optional(pynvml.nvmlDeviceGetUtilizationRates, self.handle)
-        return None if rates is None else int(rates.gpu)
-
-    def memory_utilization(self) -> int | None:
-        """Return the percentage of the last sample period in which its memory was in use."""
-        rates = optional(pynvml.nvmlDeviceGetUtilizationRates, self.handle)
-        return None if rates is None else int(rates.memory)
+        return (None, None) if rates is None else (int(rates.gpu), int(rates.memory))
 
     def process_utilization(self, since: int) -> tuple[dict[int, int], int] | None:
         """Return the mean percentage of the SMs by PID, and the time of the newest sample.

@@ -11,8 +11,8 @@ A GPU serves a limited number of MPS clients, and jobs are placed by the number 
 MPS counts each context as a client.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -114,23 +114,24 @@ class ClientLimit:
             Allocation by PID.
         """
         self._first = {pid: self._first.get(pid, at) for pid in allocations}
-        exceeded = {
-            a: pids for a, pids in _processes(allocations, allocations).items()
-            if len(pids) > a.clients
-        }  # fmt: skip
+        clients = Counter(allocations.values())
+        exceeded = [a for a, count in clients.items() if count > a.clients]
         self._exceeded_since = {a.key: self._exceeded_since.get(a.key, at) for a in exceeded}
         return [
             Violation(
-                max(pids, key=lambda pid: (self._first[pid], pid)),
+                max(
+                    (pid for pid, own in allocations.items() if own == allocation),
+                    key=lambda pid: (self._first[pid], pid),
+                ),
                 allocation.subject,
                 "AboveProcesses",
-                f"{allocation.run} used {len(pids)} MPS clients with {allocation.clients} "
-                "allocated",
+                f"{allocation.run} used {clients[allocation]} MPS clients with "
+                f"{allocation.clients} allocated",
                 _raise(allocation, "spec.processes", f"the annotation {ANNOTATION_PROCESSES}"),
                 allocation.key,
-                clients=len(pids),
+                clients=clients[allocation],
             )
-            for allocation, pids in exceeded.items()
+            for allocation in exceeded
             if at - self._exceeded_since[allocation.key] >= EXCESS_FOR
         ]
 
@@ -159,8 +160,12 @@ def memory_violations(
     counted
         The memory of those jobs that the driver limits.
     """
+    processes: dict[LedgerEntry, list[int]] = defaultdict(list)
+    for pid in memory:
+        if pid in allocations:
+            processes[allocations[pid]].append(pid)
     found = []
-    for allocation, pids in _processes(memory, allocations).items():
+    for allocation, pids in processes.items():
         used = sum(memory[pid] for pid in pids)
         allowed = allocation.ceiling + context * len(pids)
         use = (counted or {}).get(allocation.key)
@@ -187,13 +192,3 @@ def memory_violations(
 
 def _raise(allocation: LedgerEntry, of_job: str, of_claim: str) -> str:
     return f"raise {of_job if allocation.job else of_claim}"
-
-
-def _processes(
-    pids: Iterable[int], allocations: Mapping[int, LedgerEntry]
-) -> dict[LedgerEntry, list[int]]:
-    found: dict[LedgerEntry, list[int]] = defaultdict(list)
-    for pid in pids:
-        if pid in allocations:
-            found[allocations[pid]].append(pid)
-    return found

@@ -23,7 +23,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from partita.agent.times import AgentTimes
 from partita.agent.usage.moving_mean import MovingMean
@@ -72,8 +72,7 @@ class GPUSample:
     """Percent of the time in which the GPU's memory was read or written."""
 
 
-@dataclass(frozen=True, slots=True)
-class TracePoint:
+class TracePoint(NamedTuple):
     """Usage of one job at one time. None if the GPU does not report a metric."""
 
     memory: int = 0
@@ -88,6 +87,9 @@ class TracePoint:
     """Percent of the memory bandwidth."""
     in_use: bool = False
     """Whether a kernel of the job ran, or may have run."""
+
+
+_NOTHING: Final = TracePoint()
 
 
 def attribute(
@@ -193,7 +195,7 @@ class UsageTrace:
     """Time of the job's first use of the GPU, from `time.time`."""
     peak: int = 0
     """Largest memory, bytes."""
-    last: TracePoint = TracePoint()
+    last: TracePoint = _NOTHING
     """The usage that was added last."""
     _bins: list[_Bin] = field(default_factory=list)
     _utilization: MovingMean = field(default_factory=MovingMean)

@@ -78,12 +78,14 @@ class SamplingThread(NVMLThread):
             self._stopped.wait(max(0.0, due - time.monotonic()))
 
     def _sample(self, memory: Mapping[int, int]) -> GPUSample:
+        utilization, bandwidth = self._gpu.utilization()
         return replace(
             self._slow,
             at=time.time(),
             memory=memory,
-            utilization=self._gpu.utilization(),
+            utilization=utilization,
             shares=self._shares,
+            bandwidth=bandwidth,
         )
 
     def _read_shares(self) -> None:
@@ -102,5 +104,4 @@ class SamplingThread(NVMLThread):
             unattributed=used - sum(memory.values()),
             occupancy=self._gpu.sm_occupancy(),
             pcie=self._gpu.pcie_throughput(),
-            bandwidth=self._gpu.memory_utilization(),
         )

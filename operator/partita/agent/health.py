@@ -6,12 +6,21 @@ Xid, an unknown state and a missing answer are problems, and keep new jobs away.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
-__all__ = ["RELEASED_WITHIN", "Health", "HealthProblem", "ServerConditions", "Source"]
+from partita.models import Condition
+
+__all__ = ["RELEASED_WITHIN", "Health", "HealthProblem", "ServerConditions", "Source", "condition"]
 
 RELEASED_WITHIN: Final = 30.0
 """Seconds to wait for the operator to release lost jobs before the GPU counts as healthy."""
+
+
+def condition(
+    kind: str, status: Literal["True", "False", "Unknown"], reason: str, message: str = ""
+) -> Condition:
+    """Return a condition of the GPUServer."""
+    return Condition(type=kind, status=status, reason=reason, message=message)
 
 
 class Source(StrEnum):

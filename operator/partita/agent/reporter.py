@@ -5,11 +5,12 @@ Only changes are written, and `partita.agent.report_pace` says when.
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import structlog
 
 from partita.agent.gpu_report import GPUReport
+from partita.agent.health import condition
 from partita.agent.report_pace import ReportPace
 from partita.agent.times import AgentTimes
 from partita.kube.client import SERVERS, Kube
@@ -19,8 +20,6 @@ from partita.models import Condition, set_condition
 from partita.models.quantities import mebibytes
 
 __all__ = ["Reporter", "status_patch"]
-
-_STATUS: Final[tuple[Literal["False"], Literal["True"]]] = ("False", "True")
 
 Json = dict[str, Any]
 
@@ -59,22 +58,13 @@ def _conditions(
     report: GPUReport, conditions: tuple[Condition, ...], now: datetime
 ) -> tuple[Condition, ...]:
     current, fault = report.conditions, report.conditions.fault
-    for condition in (
-        Condition(
-            type="Ready",
-            status=_STATUS[current.ready],
-            reason=current.reason,
-            message=current.message,
-        ),
-        Condition(
-            type="Faulted",
-            status=_STATUS[fault is not None],
-            reason=fault.reason if fault else "Healthy",
-            message=fault.message if fault else "",
-        ),
-        *report.support,
-    ):
-        conditions = set_condition(conditions, condition, now)
+    ready: Literal["True", "False"] = "True" if current.ready else "False"
+    faulted = condition("Faulted", "False", "Healthy")
+    if fault is not None:
+        faulted = condition("Faulted", "True", fault.reason, fault.message)
+    shown = condition("Ready", ready, current.reason, current.message)
+    for new in (shown, faulted, *report.support):
+        conditions = set_condition(conditions, new, now)
     return conditions
 
 

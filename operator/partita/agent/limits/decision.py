@@ -7,7 +7,7 @@ container. The first two are looked up. Only a container shows the third (`probe
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from partita.agent.health import HealthProblem
+from partita.agent.health import HealthProblem, condition
 from partita.models import Condition
 from partita.models.sharing import Enforcement
 
@@ -107,7 +107,7 @@ def decide(
     """
     if requested is Enforcement.CLIENT:
         reason, message = "NotRequested", "sharing.enforcement of the partition is Client"
-        return LimitDecision("Client", _condition("False", reason, message))
+        return LimitDecision("Client", condition(CONDITION, "False", reason, message))
     problem = support.missing or _shown(requested, probe)
     if problem is None and wrong:
         jobs = "1 job has" if wrong == 1 else f"{wrong} jobs have"
@@ -115,13 +115,13 @@ def decide(
             f"{jobs} another memory limit than expected (see their Events); the agent terminates "
             "processes above it"
         )
-        return LimitDecision("Driver", _condition("False", "LimitMismatch", message))
+        return LimitDecision("Driver", condition(CONDITION, "False", "LimitMismatch", message))
     if problem is None:
-        return LimitDecision("Driver", _condition("True", "Proven", ""))
+        return LimitDecision("Driver", condition(CONDITION, "True", "Proven"))
     if problem.reason == "LimitsNotProven":
-        shown = _condition("Unknown", problem.reason, problem.message)
+        shown = condition(CONDITION, "Unknown", problem.reason, problem.message)
         return LimitDecision(None, shown, problem)
-    shown = _condition("False", problem.reason, problem.message)
+    shown = condition(CONDITION, "False", problem.reason, problem.message)
     if requested is Enforcement.AUTO:
         return LimitDecision("Client", shown)
     required = f"sharing.enforcement is Driver, but {problem.message}"
@@ -147,7 +147,3 @@ def _shown(requested: Enforcement, probe: ProbeResult) -> HealthProblem | None:
         f"{again}"
     )
     return HealthProblem("HookFailed", message)
-
-
-def _condition(status: Literal["True", "False", "Unknown"], reason: str, message: str) -> Condition:
-    return Condition(type=CONDITION, status=status, reason=reason, message=message)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from partita.agent.errors import SetupError
 from partita.agent.gpu.nvml import GPUIdentity
-from partita.agent.health import HealthProblem
+from partita.agent.health import HealthProblem, condition
 from partita.agent.mps.report import MPSReport
 from partita.agent.mps.sm_partitions import REASON, check_static_sm
 from partita.models import Condition
@@ -82,15 +82,15 @@ class MPSSelection:
 
     def _protocol_3(self, report: MPSReport | None) -> Condition:
         if report is None:
-            return _condition(_PROTOCOL_3, "Unknown", "MPSStarting", "")
+            return condition(_PROTOCOL_3, "Unknown", "MPSStarting")
         if report.protocol == 3:
-            return _condition(_PROTOCOL_3, "True", "InUse", "")
+            return condition(_PROTOCOL_3, "True", "InUse")
         if report.no_protocol_3:
-            return _condition(_PROTOCOL_3, "False", "NotSupported", _NOT_SUPPORTED)
+            return condition(_PROTOCOL_3, "False", "NotSupported", _NOT_SUPPORTED)
         if self.spec.protocol is MPSProtocol.V2:
             said = "sharing.protocol of the partition is 2"
-            return _condition(_PROTOCOL_3, "False", "NotRequested", said)
-        return _condition(
+            return condition(_PROTOCOL_3, "False", "NotRequested", said)
+        return condition(
             _PROTOCOL_3,
             "False",
             "NoUserNamespaces",
@@ -103,24 +103,18 @@ class MPSSelection:
         try:
             check_static_sm(identity)
         except SetupError as error:
-            return _condition(_STATIC_SM, "False", "NotSupported", str(error))
+            return condition(_STATIC_SM, "False", "NotSupported", str(error))
         if not self.static_sm:
             said = "set sharing.isolation to StaticSM to use static SM partitions"
-            return _condition(_STATIC_SM, "True", "Supported", said)
+            return condition(_STATIC_SM, "True", "Supported", said)
         if report is None:
-            return _condition(_STATIC_SM, "Unknown", "MPSStarting", "")
+            return condition(_STATIC_SM, "Unknown", "MPSStarting")
         if report.no_sm_partitions:
-            return _condition(_STATIC_SM, "False", "NotSupported", report.no_sm_partitions)
-        return _condition(_STATIC_SM, "True", "InUse", "")
+            return condition(_STATIC_SM, "False", "NotSupported", report.no_sm_partitions)
+        return condition(_STATIC_SM, "True", "InUse")
 
 
-def _condition(kind: str, status: str, reason: str, message: str) -> Condition:
-    return Condition.model_validate(
-        {"type": kind, "status": status, "reason": reason, "message": message}
-    )
-
-
-_ONE_USER: Final = _condition(
+_ONE_USER: Final = condition(
     _MULTI_USER,
     "False",
     "NotSupported",

@@ -135,7 +135,7 @@ def test_top_and_explain_show_limits_of_the_driver_and_why_gpus_take_no_jobs() -
 async def explained(name: str, *, back: bool = False) -> str:
     uid, found = f"uid-{name}", cluster()
     state = state_of(put_back(found, uid) if back else found)
-    answers = await ask_policies(state, uid, NOW)
+    answers = await ask_policies(state, uid, "shared", NOW)
     state = state_of(found)
     about = explain(job_workload(state.jobs[uid], state), state, NOW)
     text = drawn(explanation_text([replace(about, policies=answers)]), 100)
@@ -157,7 +157,7 @@ async def test_a_policy_that_cannot_be_had_is_named() -> None:
     waiting, policy = job("waiting", status={"phase": "Queued"}), {"name": "magic"}
     pool = partition(policy={**policy, "fallback": "fifo"})
     objects = lists(node(), pool, server("shared-0"), waiting)
-    verdicts = await ask_policies(state_of(objects), waiting["metadata"]["uid"], NOW)
+    verdicts = await ask_policies(state_of(objects), "uid-waiting", "shared", NOW)
     assert [(v.policy, v.role, v.decision) for v in verdicts] == [
         ("magic", "active", "fail"), ("fifo", "fallback", "start"),
         ("sjf", "", "start"), ("tetris", "", "start"),
@@ -169,7 +169,7 @@ async def test_neighbours_are_those_allocated_and_those_started_with_it() -> Non
     held = job("held", "5Gi", status=running("shared-0"))
     queue = [job(name, "5Gi", status={"phase": "Queued"}) for name in ("one", "two")]
     objects = lists(node(), partition(), server("shared-0", held), held, *queue)
-    verdicts = await ask_policies(state_of(objects), "uid-two", NOW)
+    verdicts = await ask_policies(state_of(objects), "uid-two", "shared", NOW)
     assert verdicts[0].gpus == ("shared-0",)
     assert verdicts[0].beside == ("team/held", "team/one")
 

@@ -76,7 +76,7 @@ async def test_explain_tells_where_a_workload_stands_and_what_it_asks_for(
     (view,) = find_workloads("team", "Pod", name, state)
     assert view.phase == phase
     waiting = state_of(put_back(found, view.uid))
-    answers = await ask_policies(waiting, view.uid, NOW)
+    answers = await ask_policies(waiting, view.uid, view.partition, NOW)
     about = replace(explain(view, state, NOW), named_frameworks=("PyTorch",), policies=answers)
     text = drawn(explanation_text([about]), 100)
     # How long it has waited, or has run no kernel, depends on today.

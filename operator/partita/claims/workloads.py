@@ -33,10 +33,10 @@ from partita_policies.types import Job
 
 __all__ = [
     "all_workloads",
+    "claim_request",
     "find_workloads",
     "job_workload",
     "pod_of",
-    "request_of",
     "workloads_of",
 ]
 
@@ -117,7 +117,7 @@ def _workload(uid: str, state: State) -> WorkloadView | None:
     phase, reason, message = _phase(claim, pod, entry)
     memory, limit, threads = _asked(claim, pod)
     if memory is None and entry is None:
-        wanted = _wanted(request_of(uid, state), state)
+        wanted = _wanted(claim_request(uid, state), state)
         memory = wanted.memory if wanted is not None and not wanted.alone else None
     workload = pod.workload if pod is not None else WorkloadPod()
     applies = application_of(workload)
@@ -236,10 +236,8 @@ def _asked(claim: ClaimView, pod: PodView | None) -> tuple[int | None, int | Non
     )
 
 
-def request_of(uid: str, state: State) -> Request | None:
-    """Return what a job or a claim asks for; None if that is not known, or cannot be read."""
-    if (job := state.jobs.get(uid)) is not None:
-        return request_of_job(job, job.status.attempts)
+def claim_request(uid: str, state: State) -> Request | None:
+    """Return what a claim asks for; None if that is not known, or cannot be read."""
     claim, pod = state.claims.get(uid), pod_of(uid, state)
     target = class_target(claim.device_class, state.partitions) if claim is not None else None
     if claim is None or target is None or pod is None:

@@ -9,7 +9,6 @@ from typing import Any
 from partita.accounting.daily_usage import DailyUsage
 from partita.accounting.past_shares import past_shares
 from partita.claims.claim_reconciler import ClaimReconciler
-from partita.claims.workloads import request_of
 from partita.console.policy_answer import PolicyAnswer
 from partita.console.slowdowns import holder_id, slowest
 from partita.jobs.job_reconciler import JobReconciler
@@ -111,7 +110,7 @@ def demand_on(partition: str, state: State, now: datetime) -> Demand:
 
 
 async def ask_policies(
-    state: State, uid: str, now: datetime, usage: Iterable[DailyUsage] = ()
+    state: State, uid: str, name: str, now: datetime, usage: Iterable[DailyUsage] = ()
 ) -> list[PolicyAnswer]:
     """Run one cycle in memory with each installed policy; the active policy comes first.
 
@@ -119,6 +118,8 @@ async def ask_policies(
     ----------
     uid
         UID of a job or claim.
+    name
+        Name of its partition.
     usage
         The records of usage, for the order with `fairness.halfLife`.
 
@@ -127,14 +128,9 @@ async def ask_policies(
     list of PolicyAnswer
         Empty if it or its partition does not exist, or if it can never be placed there.
     """
-    request = request_of(uid, state)
-    partition = state.partitions.get(request.partition) if request is not None else None
-    if partition is None:
-        return []
-    name = partition.metadata.name
-    demand = demand_on(name, state, now)
+    demand, partition = demand_on(name, state, now), state.partitions.get(name)
     waiting = demand.waiting[name]
-    if uid not in waiting:
+    if partition is None or uid not in waiting:
         return []
     roles = _roles(partition.spec.policy)
     others = sorted(available().keys() - roles.keys())

@@ -138,11 +138,12 @@ class DetailPages:
             if uid not in self._answers:
                 lists = await read_lists(self._kube)
                 usage = await usage_for_order(self._kube, self._feed.state)
-                answers = await asyncio.to_thread(_asked, lists, usage, uid, waits=found.waits)
+                answers = await asyncio.to_thread(_asked, lists, usage, found)
                 self._answers[uid] = clock(), answers
             return self._answers[uid][1]
 
 
-def _asked(lists: Lists, usage: list[DailyUsage], uid: str, *, waits: bool) -> list[PolicyAnswer]:
-    state = state_of(lists if waits else put_back(lists, uid))
-    return asyncio.run(ask_policies(state, uid, datetime.now(UTC), usage))
+def _asked(lists: Lists, usage: list[DailyUsage], found: Explanation) -> list[PolicyAnswer]:
+    uid, partition = found.workload.uid, found.workload.partition
+    state = state_of(lists if found.waits else put_back(lists, uid))
+    return asyncio.run(ask_policies(state, uid, partition, datetime.now(UTC), usage))

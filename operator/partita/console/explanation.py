@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from partita.claims.workload_view import WorkloadView
+from partita.claims.workloads import claim_request
 from partita.console.advice import advice_for, memory_needed
 from partita.console.framework_budgets import FrameworkBudget, budgets_of, failure_advice
 from partita.console.policy_answer import PolicyAnswer
@@ -20,6 +21,7 @@ from partita.constants import OTHERS_JOB
 from partita.models import Attempt, Outcome, SharedGPUJob, SharedGPUJobStatus
 from partita.models.partition_status import GPUSummary
 from partita.scheduling.namespace_shares import namespace_shares
+from partita.scheduling.request import request_of_job
 from partita.store.state import State
 from partita_policies.amounts import DominantShare
 
@@ -97,6 +99,7 @@ def explain(view: WorkloadView, state: State, now: datetime) -> Explanation:
         others.pop(own, None)
     profiles, key = state.profiles, (view.namespace, view.application)
     attempts = job.status.attempts if job else ()
+    asks = request_of_job(job, attempts) if job else claim_request(view.uid, state)
     predicted = predicted_slowdown(view.uid, servers, state)
     observed = observed_slowdown(view, servers, state, others, [a.pod_uid for a in attempts])
     peaks = [view.place and view.place.peak, job and job.status.peak_memory]
@@ -123,7 +126,7 @@ def explain(view: WorkloadView, state: State, now: datetime) -> Explanation:
         ),
         advice="" if job else failure_advice(view.uid, state) or advice_for(view, now),
         enforcement=next(limits, ""),
-        frameworks=budgets_of(view.uid, state),
+        frameworks=budgets_of(view.uid, asks, state),
         namespace_share=share.dominant if share is not None else None,
         job=job,
         gpus=gpus if job else (),

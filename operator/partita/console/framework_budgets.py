@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from partita.claims.workloads import request_of
 from partita.pods.framework_memory import (
     FrameworkSetting,
     allocated_settings,
@@ -27,14 +26,13 @@ class FrameworkBudget:
     settings: tuple[FrameworkSetting, ...]
 
 
-def budgets_of(uid: str, state: State) -> tuple[FrameworkBudget, ...]:
-    """Return the settings of a job or claim, on its GPUs or on those that it could get."""
+def budgets_of(uid: str, request: Request | None, state: State) -> tuple[FrameworkBudget, ...]:
+    """Return the settings of what has this UID, on its GPUs or on those that it could get."""
     if allocated := state.allocated(uid):
         return _grouped(
             (name, allocated_settings(entry, state.servers[name]))
             for name, entry in allocated.items()
         )
-    request = request_of(uid, state)
     return planned_budgets(request, state) if request is not None else ()
 
 

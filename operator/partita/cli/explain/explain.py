@@ -119,7 +119,7 @@ async def _look(
             from partita.console.ask_policies import ask_policies, put_back
 
             as_waiting = state if about.waits else state_of(put_back(lists, view.uid))
-            answers = await ask_policies(as_waiting, view.uid, now, usage)
+            answers = await ask_policies(as_waiting, view.uid, view.partition, now, usage)
             about = replace(about, policies=answers)
         elif policies and job is not None:
             notes.append("The policies were not asked: the job was deleted meanwhile.")

@@ -22,6 +22,7 @@ from partita.kube.errors import (
 from partita.kube.kinds import Kind
 from partita.models import SharingMode
 from partita.pods.allocation import JobAllocation
+from partita.pods.own_claims import own_claim
 from partita.scheduling.reasons import Reason, WaitingReason
 from partita.store.state import State
 from partita.store.views import PodView
@@ -84,7 +85,8 @@ class TestCreation:
         world = World()
         for _ in range(2):
             pod = await world.created()
-            assert (pod.uid, pod.gated, pod.own_claim) == ("pod-train-1", True, CLAIM)
+            named = own_claim(world.kube.objects[POD])
+            assert (pod.uid, pod.gated, named) == ("pod-train-1", True, CLAIM)
         assert sorted(world.writes()) == [("create", POD), ("create", CLAIM)]
         claim = world.kube.objects[CLAIM]
         assert "status" not in claim

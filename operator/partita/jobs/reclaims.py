@@ -25,15 +25,14 @@ from partita.pods.outcome import PodOutcome
 from partita.scheduling.memory_request import UNCHANGED_RECLAIMS
 from partita.scheduling.reasons import gib
 
-__all__ = ["judge_eviction", "judge_refused_borrowing", "reclaims_above_limit"]
+__all__ = ["judge_eviction", "judge_refused_borrowing", "nearly", "reclaims_above_limit"]
 
 _AGAIN: Final = (
     f"it is queued again first, and gets a larger guarantee if that happens more than "
     f"{UNCHANGED_RECLAIMS} times"
 )
 _SHARE_PERCENT: Final = 90
-"""Percent of its guarantee that a program must have needed for a refusal to concern memory above
-it, as for refusals in general (`system_failures`)."""
+"""Percent of an amount that a program must have needed for a refusal to be due to that amount."""
 
 
 def judge_eviction(
@@ -69,13 +68,18 @@ def judge_refused_borrowing(
         Measured peak memory of the attempt, in bytes.
     """
     needed = peak + seen.refused_memory
-    if not _can_borrow(attempt) or needed * 100 < attempt.memory * _SHARE_PERCENT:
+    if not _can_borrow(attempt) or not nearly(needed, attempt.memory):
         return None
     said = (
         f"no spare memory was left for what it needed above its guarantee ({gib(needed)} needed, "
         f"{gib(attempt.memory)} guaranteed); {_AGAIN}: {seen.message}"
     )
     return Outcome.RECLAIMED, said
+
+
+def nearly(needed: int, limit: int) -> bool:
+    """Return whether a program needed so much that it was refused because of a limit."""
+    return needed * 100 >= limit * _SHARE_PERCENT
 
 
 def _can_borrow(attempt: Attempt) -> bool:

@@ -18,7 +18,7 @@ twenty system failures the job ends with the reason SystemFailure.
 from collections.abc import Sequence
 from typing import Final
 
-from partita.jobs.reclaims import judge_refused_borrowing
+from partita.jobs.reclaims import judge_refused_borrowing, nearly
 from partita.models import Attempt, Outcome, SharedGPUJobStatus
 from partita.pods.outcome import PodOutcome
 from partita.scheduling.reasons import gib
@@ -39,8 +39,6 @@ and the agent ends a co-located job that exceeds its allocation within 2 s."""
 MAX_SYSTEM_FAILURES: Final = 20
 """System failures after which a job ends. An assumption: with a backoff of up to 5 minutes they
 take more than one hour."""
-_SHARE_PERCENT: Final = 90
-"""Percent of its limit that a job must have needed for a refusal to be its own."""
 
 
 def judge_refusal(
@@ -56,7 +54,7 @@ def judge_refusal(
         System failures of the job so far.
     """
     refused, limit = seen.refused_memory, attempt.memory_limit or attempt.memory
-    if peak is None or (peak + refused) * 100 >= limit * _SHARE_PERCENT:
+    if peak is None or nearly(peak + refused, limit):
         return Outcome.OUT_OF_MEMORY, seen.message
     if (judged := judge_refused_borrowing(seen, attempt, peak)) is not None:
         return judged

@@ -55,8 +55,6 @@ class PodView:
     """UID of that owner; empty if the Pod has no reference to it."""
     attempt: int = 0
     """Number of the job's attempt, from the Pod's name; 0 for other Pods."""
-    own_claim: str = ""
-    """Name of the claim that the operator creates for it."""
     gates: tuple[str, ...] = ()
     """Names of its scheduling gates."""
     grace: int = 30
@@ -154,7 +152,6 @@ class PodView:
             owner=intern(owner["name"]),
             owner_uid=intern(owner["uid"]),
             attempt=attempt,
-            own_claim=own_claim(body),
             template_hash=intern((meta.get("annotations") or {}).get(ANNOTATION_TEMPLATE, "")),
             **_mutable(body),
         )

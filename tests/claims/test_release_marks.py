@@ -23,7 +23,7 @@ def unmarked() -> tuple[dict[str, Any], State, JobReconciler]:
 def request(state: State, jobs: JobReconciler, seconds: float = 0) -> None:
     times = {"releasing_since": at(seconds), "release_deadline": at(seconds + 30)}
     entry = state.servers["shared-0"].status.allocations[UID]
-    jobs.marks["shared-0"][UID] = entry.model_copy(update=times)
+    jobs.demand.marks["shared-0"][UID] = entry.model_copy(update=times)
 
 
 def marked_since(state: State) -> datetime | None:

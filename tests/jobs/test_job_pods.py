@@ -12,7 +12,7 @@ def test_a_pod_without_the_allocation_is_no_attempt():
     state, jobs = world(*gpus_up(server_body()), job_body(), pod_body(node=""))
     made = looked(jobs)
     assert (made.attempts, made.delete_pods) == ((), ())
-    assert list(jobs.waiting["shared"]) == [UID]
+    assert list(jobs.demand.waiting["shared"]) == [UID]
     another = allocation(podUID="another")
     take(state, server_body(allocations={CLAIM: another}))
     made = looked(jobs)
@@ -38,12 +38,12 @@ def test_a_pod_that_another_controller_has_not_admitted_is_waited_for():
     held["spec"]["schedulingGates"].append({"name": "kueue.x-k8s.io/admission"})
     state, jobs = world(*gpus_up(server_body()), job_body(), held)
     looked(jobs)
-    assert jobs.waiting["shared"] == {}
+    assert jobs.demand.waiting["shared"] == {}
     assert (status(jobs).reason, status(jobs).phase) == ("SchedulingGated", Phase.QUEUED)
     assert "scheduling gate kueue.x-k8s.io/admission removes it" in status(jobs).message
     take(state, pod_body(node="", gated=True))
     looked(jobs)
-    assert list(jobs.waiting["shared"]) == [UID]
+    assert list(jobs.demand.waiting["shared"]) == [UID]
 
 
 def test_a_pod_with_a_second_claim_of_partita_ends_and_is_not_tried_again():
@@ -61,7 +61,7 @@ def test_a_pod_with_a_second_claim_of_partita_ends_and_is_not_tried_again():
     take(state, pod, deleted=True)
     take(state, server_body())
     looked(jobs, 60)
-    assert (status(jobs, 60).reason, jobs.waiting["shared"]) == ("InvalidSpec", {})
+    assert (status(jobs, 60).reason, jobs.demand.waiting["shared"]) == ("InvalidSpec", {})
     assert "write the amounts in spec.gpuMemory" in status(jobs, 60).message
 
 

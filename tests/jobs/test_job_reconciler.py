@@ -48,7 +48,7 @@ class TestTheQueue:
         jobs.reconcile(UID, START)
         take(state, job_body(), deleted=True)
         assert jobs.reconcile(UID, START) is None
-        assert jobs.waiting["shared"] == {}
+        assert jobs.demand.waiting["shared"] == {}
         assert jobs.status(UID, START) is None
 
     def test_beside_whom_it_was_placed_is_in_its_status(self):
@@ -61,14 +61,14 @@ class TestTheQueue:
     def test_a_priority_above_the_cap_counts_as_the_cap(self):
         _, jobs = world(job_body(priority=9))
         jobs.reconcile(UID, START)
-        assert (status(jobs).effective_priority, jobs.waiting["shared"][UID].priority) == (0, 0)
+        assert status(jobs).effective_priority == jobs.demand.waiting["shared"][UID].priority == 0
 
     def test_a_job_that_changes_its_partition_changes_queues(self):
         state, jobs = world(job_body(), partition_body("other"))
         jobs.reconcile(UID, START)
         take(state, job_body(partition="other"))
         jobs.reconcile(UID, START)
-        assert (jobs.waiting["shared"], list(jobs.waiting["other"])) == ({}, [UID])
+        assert (jobs.demand.waiting["shared"], list(jobs.demand.waiting["other"])) == ({}, [UID])
         assert state.queues.partitions.take() >= {"shared", "other"}
 
     def test_an_unknown_partition_is_waited_for_and_those_there_are_named(self):
@@ -81,7 +81,7 @@ class TestTheQueue:
         )
         take(state, partition_body("typo"))
         jobs.reconcile(UID, START)
-        assert list(jobs.waiting["typo"]) == [UID]
+        assert list(jobs.demand.waiting["typo"]) == [UID]
 
     def test_a_partition_that_is_being_deleted_is_none(self):
         state, jobs = world(job_body())
@@ -93,12 +93,12 @@ class TestTheQueue:
         state, jobs = world(job_body(gpuMemory="60Gi"), *gpus_up(server_body()))
         jobs.reconcile(UID, START)
         told, wait = wish(jobs)
-        assert (jobs.waiting["shared"], told.reason, wait) == ({}, "NeverFits", 0.0)
+        assert (jobs.demand.waiting["shared"], told.reason, wait) == ({}, "NeverFits", 0.0)
         take(state, server_body("shared-1", memory="80Gi"))
         assert jobs.refresh_largest("shared")
         assert not jobs.refresh_largest("shared")
         jobs.reconcile(UID, START)
-        assert list(jobs.waiting["shared"]) == [UID]
+        assert list(jobs.demand.waiting["shared"]) == [UID]
 
     def ran_out(self, memory: str, *bodies: dict[str, Any]) -> tuple[State, JobReconciler]:
         attempt = {"number": 1, "outcome": "OutOfMemory", "memory": memory, "message": "no more"}
@@ -108,7 +108,7 @@ class TestTheQueue:
     def test_who_ran_out_of_a_whole_gpu_waits_while_a_larger_one_may_come(self):
         _, jobs = self.ran_out("38092Mi", server_body("shared-1", memory="80Gi"))
         jobs.reconcile(UID, START)
-        assert list(jobs.waiting["shared"]) == [UID]
+        assert list(jobs.demand.waiting["shared"]) == [UID]
         coming = server_body("shared-1", conditions={}, status={"uuid": ""})
         state, jobs = self.ran_out("38092Mi", coming, server_pod_body("shared-1"))
         jobs.reconcile(UID, START)
@@ -131,10 +131,10 @@ class TestTheQueue:
         spec = {"gpuMemory": None, "application": "resnet"}
         _, jobs = world(job_body(**spec), profile_body(namespace="team-b"))
         jobs.reconcile(UID, START)
-        assert jobs.waiting["shared"][UID].alone
+        assert jobs.demand.waiting["shared"][UID].alone
         _, jobs = world(job_body(**spec), profile_body())
         jobs.reconcile(UID, START)
-        assert not jobs.waiting["shared"][UID].alone
+        assert not jobs.demand.waiting["shared"][UID].alone
 
 
 VLLM = (
@@ -196,20 +196,20 @@ class TestRefusals:
     def test_the_job_waits_for_a_while_and_the_reason_is_told(self):
         _, jobs = self.refused()
         told = status(jobs)
-        assert (jobs.waiting["shared"], told.reason) == ({}, "PodForbidden")
+        assert (jobs.demand.waiting["shared"], told.reason) == ({}, "PodForbidden")
         assert told.message == "no; next try at 12:00:02 UTC"
         assert jobs.requeue_at(UID, START) == at(2)
         jobs.reconcile(UID, at(2))
-        assert list(jobs.waiting["shared"]) == [UID]
+        assert list(jobs.demand.waiting["shared"]) == [UID]
         assert jobs.requeue_at(UID, at(2)) is None
 
     def test_a_change_of_the_spec_makes_it_try_again(self):
         state, jobs = self.refused(Reason.INVALID_SPEC)
         jobs.reconcile(UID, at(10_000))
-        assert jobs.waiting["shared"] == {}
+        assert jobs.demand.waiting["shared"] == {}
         take(state, job_body(metadata={"generation": 2}))
         jobs.reconcile(UID, START)
-        assert list(jobs.waiting["shared"]) == [UID]
+        assert list(jobs.demand.waiting["shared"]) == [UID]
 
     def test_a_status_that_is_never_taken_is_not_waited_for(self):
         done = pod_body(status=pod_status("Succeeded", started=START, finished=START))
@@ -236,17 +236,18 @@ class TestASlowWebhook:
         jobs.delayed(UID, "team-a")
         for uid in state.queues.jobs.take():
             jobs.reconcile(uid, START)
-        assert jobs.waiting["shared"].keys() == {"uid-created", "uid-afar"}
+        assert jobs.demand.waiting["shared"].keys() == {"uid-created", "uid-afar"}
         shown = jobs.status("uid-beside", START)
         assert shown is not None
         assert "an admission webhook is slow" in shown[0].message
         jobs.reconcile("uid-other", START)
-        assert jobs.waiting["other"].keys() == {"uid-other"}
+        assert jobs.demand.waiting["other"].keys() == {"uid-other"}
         state.queues.jobs.done(UID)
         for _ in range(2):
             for uid in state.queues.jobs.take():
                 jobs.reconcile(uid, START)
-        assert jobs.waiting["shared"].keys() == {UID, "uid-beside", "uid-created", "uid-afar"}
+        all_names = {UID, "uid-beside", "uid-created", "uid-afar"}
+        assert jobs.demand.waiting["shared"].keys() == all_names
 
 
 class TestAKilledClient:

@@ -152,14 +152,14 @@ def test_the_pod_of_a_deleted_job_is_marked_once_it_is_deleted_too(mode: str, se
     assert jobs.reconcile(UID, at(1)) is not None
     take(state, job_body(), deleted=True)
     jobs.reconcile(UID, at(2))
-    assert not any(jobs.marks.values()), "kubelet does not end it yet"
+    assert not any(jobs.demand.marks.values()), "kubelet does not end it yet"
     metadata = {"deletionTimestamp": format_time(at(32)), "resourceVersion": "1000000"}
     take(state, pod_body(status=pod_status("Running", started=START), metadata=metadata))
     jobs.reconcile(UID, at(2))
-    marked = {name: marks[CLAIM] for name, marks in jobs.marks.items() if marks}
+    marked = {name: marks[CLAIM] for name, marks in jobs.demand.marks.items() if marks}
     assert set(marked) == servers
     assert all(a.release_deadline == at(32) for a in marked.values())
-    assert not any(jobs.releases.values())
+    assert not any(jobs.demand.releases.values())
 
 
 @pytest.mark.parametrize("code", [1, 137, 143])

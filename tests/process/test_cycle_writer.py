@@ -12,7 +12,6 @@ from partita.models import Outcome
 from partita.process.cycle_writer import CycleWriter
 from partita.process.reconcilers import Reconcilers
 from partita.scheduling.cycle_result import CycleResult
-from partita.scheduling.ledger import LedgerChanges
 from partita.store.state import State
 from partita.times import Times
 from partita_policies.types import GPU, Job
@@ -97,7 +96,7 @@ class World:
     def waiting(self, uid: str = UID) -> Job:
         """Look at a job that waits."""
         self.look(uid)
-        return self.jobs.waiting["shared"][uid]
+        return self.jobs.demand.waiting["shared"][uid]
 
     async def place(self, *uids: str) -> list[tuple[Job, tuple[str, ...]]]:
         """Write a cycle that places jobs on the GPUs; return those whose Pods are late."""
@@ -106,13 +105,11 @@ class World:
         gpus = {name: GPU(name, "node-1", 37 * GIB, 16) for name in names}
         self.queues.partitions.take()
         result = CycleResult(placed=placed, allocated=gpus)
-        return await self.writer.write(self.state.partitions["shared"], result, LedgerChanges())
+        return await self.writer.write(self.state.partitions["shared"], result, {})
 
     async def give_back(self) -> list[dict[str, Any]]:
         """Write a release that a cycle took up, and return what became of ledgers."""
-        changes = LedgerChanges()
-        changes.release(CLAIM_UID, ["shared-0"])
-        await self.writer.write(None, CycleResult(), changes)
+        await self.writer.write(None, CycleResult(), {"shared-0": {CLAIM_UID}})
         return [
             body["status"]["allocations"] for verb, _, body in self.kube.writes if verb == "patch"
         ]
@@ -153,7 +150,7 @@ class TestACycle:
         await world.settled()
         assert world.ledger() == {"other-1"}
         world.look()
-        assert UID not in world.jobs.waiting["shared"]
+        assert UID not in world.jobs.demand.waiting["shared"]
         shown = world.jobs.status(UID, START)
         assert shown is not None
         assert shown[0].reason == "PodForbidden"

@@ -105,7 +105,7 @@ async def test_a_job_and_a_cycle_have_their_turn_beside_the_flood_of_another_nam
 
 async def test_who_moves_up_among_those_considered_is_considered_at_once() -> None:
     world = World()
-    world.loop.jobs.waiting["shared"] = WaitingJobs(1)
+    world.loop.jobs.demand.waiting["shared"] = WaitingJobs(1)
     world.has_a_gpu()
     async with running(world.loop.run()):
         await until(lambda: len(world.kube.created) == 4)
@@ -150,8 +150,8 @@ async def test_nothing_is_kept_of_a_partition_that_is_gone() -> None:
         await until(lambda: world.loop.runner("shared") is not None and jobs.demand.largest)
         for body in (*(job_body(f"job-{n}") for n in range(JOBS)), server_body(), partition_body()):
             take(state, body, deleted=True)
-        await until(lambda: not (world.loop.runner("shared") or "shared" in jobs.waiting))
-        await until(lambda: not (jobs.demand.largest or jobs.releases or state.scarce_nodes))
+        await until(lambda: not (world.loop.runner("shared") or "shared" in jobs.demand.waiting))
+        await until(lambda: not (jobs.demand.largest or jobs.demand.releases or state.scarce_nodes))
 
 
 async def test_a_run_that_ended_has_none_of_its_applications_queue_looked_at() -> None:
@@ -159,7 +159,7 @@ async def test_a_run_that_ended_has_none_of_its_applications_queue_looked_at() -
     for n in range(JOBS):
         take(world.state, job_body(f"job-{n}", application="resnet"))
     world.kube.answers.clear()  # a status that has been written has its job looked at again
-    waiting = world.loop.jobs.waiting["shared"]
+    waiting = world.loop.jobs.demand.waiting["shared"]
     async with running(world.loop.run()):
         await until(lambda: len(waiting) >= JOBS and world.state.queues.jobs.due_in() is None)
         looks = len(world.looked)

@@ -58,7 +58,7 @@ def renew(state: State, jobs: JobReconciler) -> set[str]:
 
 def test_what_waits_behind_those_considered_causes_no_cycle():
     state, jobs = world()
-    jobs.waiting["shared"] = WaitingJobs(1)
+    jobs.demand.waiting["shared"] = WaitingJobs(1)
     for name, deleted, cycle in (("a", False, True), ("b", False, False), ("a", True, True)):
         take(state, a_job(name), deleted=deleted)
         jobs.reconcile(f"uid-{name}", START)
@@ -70,23 +70,23 @@ def test_jobs_of_one_application_and_its_allocations_share_one_profile():
     bodies = (a_job("runs"), a_job("a"), a_job("b", **HISTORY))
     state, jobs = world(*bodies, server=allocated)
     (gpu,) = gpus_of(state.partitions["shared"], state)
-    one, other = (jobs.waiting["shared"][uid] for uid in ("uid-a", "uid-b"))
+    one, other = (jobs.demand.waiting["shared"][uid] for uid in ("uid-a", "uid-b"))
     assert one.profile is not None
     assert one.profile is other.profile is gpu.running[0].profile
 
 
 def test_jobs_that_name_their_memory_get_the_new_profile_without_a_look():
     state, jobs = world(*(a_job(f"job-{n}") for n in range(20)), job_body("other"))
-    before = dict(jobs.waiting["shared"])
+    before = dict(jobs.demand.waiting["shared"])
     take(state, profile_body(duration="90s", peak="36Gi", runs=2))
     assert renew(state, jobs) == set()
     assert state.queues.jobs.take() == set()
     assert state.queues.partitions.take() == {"shared"}
-    renewed = {uid for uid, job in jobs.waiting["shared"].items() if job is not before[uid]}
+    renewed = {uid for uid, job in jobs.demand.waiting["shared"].items() if job is not before[uid]}
     assert renewed == {f"uid-job-{n}" for n in range(20)}
-    (profile,) = {id(jobs.waiting["shared"][uid].profile) for uid in renewed}
+    (profile,) = {id(jobs.demand.waiting["shared"][uid].profile) for uid in renewed}
     assert profile == id(state.profiles.profile("team-a", "resnet"))
-    assert {jobs.waiting["shared"][uid].duration for uid in renewed} == {90}
+    assert {jobs.demand.waiting["shared"][uid].duration for uid in renewed} == {90}
 
 
 def test_jobs_that_take_their_memory_from_it_are_looked_at():
@@ -94,7 +94,7 @@ def test_jobs_that_take_their_memory_from_it_are_looked_at():
     take(state, profile_body(peak="10Gi", runs=2))
     assert renew(state, jobs) == {"uid-train"}
     jobs.reconcile("uid-train", START)
-    assert jobs.waiting["shared"]["uid-train"].memory == 11 * GIB
+    assert jobs.demand.waiting["shared"]["uid-train"].memory == 11 * GIB
 
 
 def test_so_are_those_that_the_history_kept_out_of_the_queue():
@@ -102,7 +102,7 @@ def test_so_are_those_that_the_history_kept_out_of_the_queue():
     take(state, profile_body(peak="60Gi", runs=2))
     for uid in renew(state, jobs):
         jobs.reconcile(uid, START)
-    assert jobs.waiting["shared"] == {}
+    assert jobs.demand.waiting["shared"] == {}
     take(state, profile_body(peak="10Gi", runs=3))
     assert renew(state, jobs) == {"uid-train"}
 
@@ -111,7 +111,7 @@ def test_a_history_that_is_deleted_is_taken_back():
     state, jobs = world(a_job("named"), a_job(**HISTORY))
     take(state, profile_body(), deleted=True)
     assert renew(state, jobs) == {"uid-train"}
-    named = jobs.waiting["shared"]["uid-named"]
+    named = jobs.demand.waiting["shared"]["uid-named"]
     assert (named.profile, named.duration) == (None, None)
 
 
@@ -119,10 +119,10 @@ def test_a_history_that_is_deleted_is_taken_back():
 def test_jobs_that_are_over_or_of_other_namespaces_are_left_alone(spec: dict[str, Any]):
     over = a_job("over", status={"phase": "Succeeded"}, **spec)
     state, jobs = world(over, a_job("other", namespace="team-b", **spec))
-    before = dict(jobs.waiting["shared"])
+    before = dict(jobs.demand.waiting["shared"])
     take(state, profile_body(duration="90s", runs=2))
     assert renew(state, jobs) == set()
-    assert jobs.waiting["shared"] == before
+    assert jobs.demand.waiting["shared"] == before
     assert state.queues.partitions.take() == set()
 
 
@@ -134,11 +134,11 @@ def test_claims_are_looked_at_also_if_the_history_kept_them_out_of_the_queue():
     state.apply_claim(claim_body(memory=None))
     claims = ClaimReconciler(state, jobs.demand)
     claims.reconcile("uid-serve-1-gpu", START)
-    assert jobs.waiting["shared"] == {}
+    assert jobs.demand.waiting["shared"] == {}
     take(state, profile_body(peak="10Gi", runs=2))
     assert renew(state, jobs) == {"uid-serve-1-gpu"}
     claims.reconcile("uid-serve-1-gpu", START)
-    assert jobs.waiting["shared"]["uid-serve-1-gpu"].memory == 11 * GIB
+    assert jobs.demand.waiting["shared"]["uid-serve-1-gpu"].memory == 11 * GIB
 
 
 def test_a_new_pod_of_a_controller_avoids_the_node_that_rejected_another():
@@ -158,7 +158,7 @@ def test_a_new_pod_of_a_controller_avoids_the_node_that_rejected_another():
         state.apply_pod(pod)
         state.apply_claim(claim_body(f"{name}-gpu", pod=name))
         claims.reconcile(f"uid-{name}-gpu", START)
-    found = jobs.waiting["shared"]
+    found = jobs.demand.waiting["shared"]
     assert {uid: job.nodes for uid, job in found.items()} == {
         "uid-serve-2-gpu": {"node-2"},
         "uid-other-gpu": set(),

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from partita.models import Allocation, GPUServer
 from partita.scheduling.ledger import (
     Held,
-    LedgerChanges,
     ServerChange,
     allocations_after,
     overcommitted,
@@ -93,11 +92,8 @@ def test_a_job_on_two_gpus_is_one_job():
 
 
 def test_a_cycle_writes_each_gpu_once():
-    cycle = LedgerChanges()
-    cycle.release("claim-1", ["shared-0", "shared-1"])
-    cycle.allocate("claim-2", "shared-0", an_allocation())
-    assert cycle.by_server.keys() == {"shared-0", "shared-1"}
-    assert cycle.by_server["shared-0"].patch({"claim-1"}) == {
+    change = ServerChange(release={"claim-1"}, allocate={"claim-2": an_allocation()})
+    assert change.patch({"claim-1"}) == {
         "status": {"allocations": {"claim-1": None, "claim-2": allocation()}}
     }
 

@@ -1,5 +1,6 @@
 """Writes the larger memory of claims to the ledger, and tells it to their Pods."""
 
+from collections.abc import Iterable
 from datetime import datetime
 
 import structlog
@@ -8,45 +9,36 @@ from partita.claims.new_allocations import grown_entry
 from partita.kube.events import Events, EventSubject
 from partita.models import Allocation
 from partita.scheduling.allocated_claim import Growth
-from partita.scheduling.cycle_result import CycleResult
-from partita.scheduling.ledger import LedgerChanges
 from partita.scheduling.reasons import gib
 from partita.store.state import State
 
-__all__ = ["Growths"]
+__all__ = ["raised_entries", "report_raised"]
 
-Raised = tuple[Growth, Allocation]
-"""What a claim gets, and its entry before."""
+Raised = tuple[Growth, Allocation, Allocation]
+"""What a claim gets, and its entry before and after."""
 
 
-class Growths:
-    """Raises the memory of allocated claims."""
+def raised_entries(growths: Iterable[Growth], state: State, since: datetime) -> list[Raised]:
+    """Return the entries of claims that get more memory, unless they were raised meanwhile."""
+    raised = []
+    for growth in growths:
+        name = growth.gpu_server
+        entry = state.allocated(growth.job.id).get(name)
+        if entry is not None and entry.grown_since == growth.grown_since:
+            larger = grown_entry(entry, growth.job, state.servers[name], since)
+            raised.append((growth, entry, larger))
+    return raised
 
-    def __init__(self, state: State, events: Events) -> None:
-        self._state = state
-        self._events = events
-        self._log = structlog.get_logger().bind(part="claims")
 
-    def add(self, result: CycleResult, changes: LedgerChanges, since: datetime) -> list[Raised]:
-        """Add the claims that get more memory to the changes of a cycle; return them."""
-        raised = []
-        for growth in result.grown:
-            uid, name = growth.job.id, growth.gpu_server
-            entry = self._state.allocated(uid).get(name)
-            if entry is not None and entry.grown_since == growth.grown_since:
-                larger = grown_entry(entry, growth.job, self._state.servers[name], since)
-                changes.grow(uid, name, larger)
-                raised.append((growth, entry))
-        return raised
-
-    def report(self, raised: list[Raised]) -> None:
-        """Write the Events about those that are in the ledger now."""
-        for growth, before in raised:
-            now = self._state.allocated(growth.job.id).get(growth.gpu_server)
-            if now is None or now.grown_since == before.grown_since:
-                continue
-            has, had = (gib(entry.memory_limit or entry.memory) for entry in (now, before))
-            said = f"it ran out of GPU memory with {had}: its next container gets {has}"
-            self._log.info("memory raised", claim=before.name, gpu=growth.gpu_server, memory=has)
-            subject = EventSubject.pod(before.namespace, before.pod, before.pod_uid)
-            self._events.inform(subject, "MemoryRaised", said)
+def report_raised(raised: Iterable[Raised], state: State, events: Events) -> None:
+    """Write the Events about those that are in the ledger now."""
+    log = structlog.get_logger().bind(part="claims")
+    for growth, before, _ in raised:
+        now = state.allocated(growth.job.id).get(growth.gpu_server)
+        if now is None or now.grown_since == before.grown_since:
+            continue
+        has, had = (gib(entry.ceiling) for entry in (now, before))
+        said = f"it ran out of GPU memory with {had}: its next container gets {has}"
+        log.info("memory raised", claim=before.name, gpu=growth.gpu_server, memory=has)
+        subject = EventSubject.pod(before.namespace, before.pod, before.pod_uid)
+        events.inform(subject, "MemoryRaised", said)

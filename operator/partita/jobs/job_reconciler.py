@@ -73,9 +73,6 @@ class JobReconciler:
         self._delayed: dict[str, tuple[str, str]] = {}
         """Partition and namespace of jobs whose Pods take long to create, by UID."""
         self.demand = Demand(state)
-        self.waiting = self.demand.waiting
-        self.releases = self.demand.releases
-        self.marks = self.demand.marks
         self._capacities: defaultdict[str, LargestCapacity] = defaultdict(LargestCapacity)
 
     # Reports of other components.
@@ -92,7 +89,7 @@ class JobReconciler:
         """
         if uid not in self._state.queues.jobs.processing:
             return
-        waiting, records = self.waiting[self.partition_of(uid)], self.records
+        waiting, records = self.demand.waiting[self.partition_of(uid)], self.records
         self._delayed[uid] = self.partition_of(uid), namespace
         for other in [other for other, job in waiting.items() if job.namespace == namespace]:
             plan = records[other].plan if other in records else None
@@ -102,7 +99,7 @@ class JobReconciler:
 
     def placed(self, uid: str) -> None:
         """Record that GPUs are being allocated for a job."""
-        self.waiting[self.records[uid].partition].pop(uid, None)
+        self.demand.waiting[self.records[uid].partition].pop(uid, None)
 
     def explain(self, uid: str, found: Explained) -> None:
         """Record why a job waits after a cycle, and request a status update if needed."""
@@ -286,7 +283,7 @@ class JobReconciler:
         if isinstance(found, WaitingReason):
             record.why, record.position, record.explained = found, None, None
             return
-        self.waiting[request.partition][request.uid] = found
+        self.demand.waiting[request.partition][request.uid] = found
         if record.why is None:
             partition = self._state.partitions[job.spec.partition]
             record.restore(job.status, partition.metadata.generation, now)

@@ -1,7 +1,9 @@
 """Writes a cycle: creates the Pods that jobs need, writes the ledgers, then starts the Pods."""
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -10,20 +12,20 @@ import structlog
 
 from partita.claims.actions import PlacementDetails
 from partita.claims.claim_allocations import ClaimAllocations
-from partita.claims.growths import Growths
+from partita.claims.growths import raised_entries, report_raised
 from partita.claims.ledger_writes import fits, write_ledger
 from partita.claims.new_allocations import ledger_entries
 from partita.jobs.attempt_pods import AttemptPods, NotCreated
-from partita.kube.client import CLAIMS, JOBS, PODS, Kube
+from partita.kube.client import CLAIMS, PODS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import Events
 from partita.models import Allocation, GPUPartition, GPUServer
 from partita.process.reconcilers import Reconcilers
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.gpu_state import server_state
-from partita.scheduling.ledger import LedgerChanges, ServerChange
+from partita.scheduling.ledger import ServerChange
 from partita.scheduling.reasons import WaitingReason, gib
-from partita.store.allocations import users_of
+from partita.store.allocations import object_of, users_of
 from partita.store.claim_view import ClaimView
 from partita.store.state import State
 from partita.store.views import PodView
@@ -61,10 +63,10 @@ class CycleWriter:
         self._state = state
         self._of = reconcilers.of
         self._jobs = reconcilers.jobs
+        self._demand = reconcilers.jobs.demand
         self._now = now
         self._spawn = spawn
         self._queue = state.queues.jobs
-        self._growths = Growths(state, events)
         self._events = events
         self.attempts = AttemptPods(kube, state, events)
         self.claims = ClaimAllocations(
@@ -72,7 +74,7 @@ class CycleWriter:
             state,
             reconcilers.claims,
             events,
-            plan=reconcilers.plan_claim,
+            plan=lambda uid, at: self._of(uid).plan_claim(uid, at),
             now=now,
             times=times,
         )
@@ -80,15 +82,17 @@ class CycleWriter:
         self._log = structlog.get_logger().bind(part="cycle_writer")
 
     async def write(
-        self, partition: GPUPartition | None, result: CycleResult, changes: LedgerChanges
+        self,
+        partition: GPUPartition | None,
+        result: CycleResult,
+        released: Mapping[str, AbstractSet[str]],
     ) -> list[tuple[Job, tuple[str, ...]]]:
-        """Write the result of a cycle.
+        """Write the result of a cycle: one change of each GPU.
 
         Parameters
         ----------
-        changes
-            The releases at the start of the cycle. The allocations are added to them, so that each
-            GPU is written once.
+        released
+            UIDs of claims whose allocations were to be released at its start, by GPUServer.
 
         Returns
         -------
@@ -102,7 +106,8 @@ class CycleWriter:
         late: set[str] = set()
         self._queue.start(*placed)
         try:
-            released = await self._still_released(changes)
+            changes = await self._releases(released)
+            users = {self._state.user_of(u) for one in changes.values() for u in one.release}
             pods = await self._pods_for(result, name, late)
             claims = {
                 uid: claim
@@ -117,18 +122,19 @@ class CycleWriter:
                     job, memory, self._state.servers, claim=claim, pod=pods[uid], since=since
                 )
                 for gpu, entry in entries.items():
-                    changes.allocate(claim.uid, gpu, entry)
-            grown = self._growths.add(result, changes, since)
-            releasing = released - self._queue.processing
+                    changes[gpu].allocate[claim.uid] = entry
+            grown = raised_entries(result.grown, self._state, since)
+            for growth, _, larger in grown:
+                changes[growth.gpu_server].grow[growth.job.id] = larger
+            releasing = users - self._queue.processing
             self._queue.start(*releasing)
             try:
-                names = changes.by_server
-                writes = (self._write_ledger(n, c, partition) for n, c in names.items())
-                written = dict(zip(names, await asyncio.gather(*writes), strict=True))
+                writes = (self._write_ledger(n, c, partition) for n, c in changes.items())
+                written = dict(zip(changes, await asyncio.gather(*writes), strict=True))
             finally:
                 for uid in releasing:
                     self._done(uid)
-            self._growths.report(grown)
+            report_raised(grown, self._state, self._events)
             for uid in claims:
                 job, gpus = placed[uid]
                 if all(written[gpu] for gpu in gpus):
@@ -192,18 +198,19 @@ class CycleWriter:
                 self._state.queues.partitions.add(partition)
         return pods
 
-    async def _still_released(self, changes: LedgerChanges) -> set[str]:
-        """Drop releases that no longer apply; return the UIDs of those with remaining releases.
+    async def _releases(
+        self, released: Mapping[str, AbstractSet[str]]
+    ) -> defaultdict[str, ServerChange]:
+        """Return the releases that still apply, by GPUServer.
 
         Jobs may have been reconciled, and their Pods created, while the policy ran.
         """
-        every = changes.by_server
-        released = {u for c in every.values() for u in c.release}
-        unknown = {uid for uid in released if not self._is_known(uid)}
-        there = set(await asyncio.gather(*(self._read_unknown(uid) for uid in unknown)))
-        for name, change in every.items():
-            change.release &= self._jobs.releases[name] - there
-        return {self._state.user_of(u) for change in every.values() for u in change.release}
+        unknown = {uid for uids in released.values() for uid in uids if not self._is_known(uid)}
+        there = set(await asyncio.gather(*map(self._read_unknown, unknown)))
+        changes = defaultdict[str, ServerChange](ServerChange)
+        for name, uids in released.items():
+            changes[name].release |= uids & self._demand.releases[name] - there
+        return changes
 
     def _is_known(self, claim: str) -> bool:
         """Return whether the informer has what an allocation is for: its job, or its claim."""
@@ -215,7 +222,7 @@ class CycleWriter:
         The previous leader may have allocated for it.
         """
         for server, entry in self._state.allocated(uid).items():
-            kind, name = (JOBS, entry.job) if entry.job else (CLAIMS, entry.name)
+            kind, name = object_of(entry)
             try:
                 body = await self._kube.get(kind, name, entry.namespace)
             except NotFoundError:
@@ -330,7 +337,7 @@ class CycleWriter:
             # Without this the jobs would be placed again at once.
             self._postponed |= users_of(change.allocate)
         if released:
-            self._jobs.releases[name] -= change.release
+            self._demand.releases[name] -= change.release
         if change.release if not released else change.grow and not done:
             self._retry_partition(name)
         return done

@@ -24,7 +24,6 @@ from partita.process.reconcilers import Reconcilers
 from partita.scheduling.cycle import run_cycle
 from partita.scheduling.cycle_result import CycleResult, Explained, placements_of
 from partita.scheduling.gpu_state import times_of
-from partita.scheduling.ledger import LedgerChanges
 from partita.scheduling.partition_state import PartitionState, Reservation
 from partita.scheduling.policy_runner import PolicyRunner
 from partita.scheduling.preemption import Preemption
@@ -92,6 +91,7 @@ class Cycles:
         self._queue = state.queues.partitions
         self._of = reconcilers.of
         self._jobs = reconcilers.jobs
+        self._demand = reconcilers.jobs.demand
         self._claims = reconcilers.claims
         self._writer = writer
         self._tasks = tasks
@@ -108,7 +108,7 @@ class Cycles:
 
     def explain_behind(self) -> None:
         """Record why those wait that have come behind what cycles consider."""
-        for name, waiting in self._jobs.waiting.items():
+        for name, waiting in self._demand.waiting.items():
             if (partition := self._state.partitions.get(name)) is not None:
                 generation = partition.metadata.generation
                 found = Explained(BEHIND_OWN_JOBS, None, 0, generation, self._now())
@@ -154,28 +154,25 @@ class Cycles:
             return
         del self._partitions[name]
         state.scarce_nodes.pop(name, None)
-        self._jobs.demand.forget_partition(name)
+        self._demand.forget_partition(name)
 
     async def _cycle(self, name: str, kept: _Partition) -> None:
         await self._build_policies(name, kept)
         partition = self._state.partitions.get(name)
-        changes, released = LedgerChanges(), self._released(name)
-        for server, uids in released.items():
-            for uid in uids:
-                changes.release(uid, [server])
+        released = self._released(name)
         if partition is None or partition.metadata.deletion_timestamp:
-            if changes.by_server:
-                await self._writer.write(None, CycleResult(), changes)
+            if released:
+                await self._writer.write(None, CycleResult(), released)
             return
         result = await self._decide(partition, kept, released)
         for preemption in result.preemptions:
             self._tasks.create_task(self._preempt(name, kept, preemption))
         self._move(result)
-        for job, gpus in await self._writer.write(partition, result, changes):
+        for job, gpus in await self._writer.write(partition, result, released):
             pause = Pause.of(self._now(), self._times.reserved)
             kept.memory.reserved[job.id] = Reservation(job, gpus, pause, result.chosen_by(job.id))
             self._queue.add_after(name, self._times.reserved)
-        if any(self._jobs.waiting[name].is_full(job.namespace) for job, _ in result.placed):
+        if any(self._demand.waiting[name].is_full(job.namespace) for job, _ in result.placed):
             self._queue.add(name)  # others have moved up
         self._explain(partition, result, nominated=kept.memory.nominated)
         if any(why.reason is Reason.POLICY_WAITS for why in result.why.values()):
@@ -197,7 +194,7 @@ class Cycles:
     def _released(self, partition: str) -> dict[str, set[str]]:
         """Return the UIDs of those whose allocations are released, by GPUServer."""
         names = (server.metadata.name for server in self._state.servers_of(partition))
-        return {name: set(uids) for name in names if (uids := self._jobs.releases[name])}
+        return {name: set(uids) for name in names if (uids := self._demand.releases[name])}
 
     async def _decide(
         self, partition: GPUPartition, kept: _Partition, released: dict[str, set[str]]
@@ -206,7 +203,7 @@ class Cycles:
         for expired in kept.memory.expire_reservations(now):
             self._jobs.delayed(expired.job.id, expired.job.namespace)
         kept.memory.past_shares = self._past_shares(partition, now)
-        waiting, growths = self._jobs.waiting[name], self._jobs.demand.growths[name]
+        waiting, growths = self._demand.waiting[name], self._demand.growths[name]
         if waiting or growths:
             result = await run_cycle(
                 partition,
@@ -265,7 +262,7 @@ class Cycles:
         self, partition: GPUPartition, result: CycleResult, *, nominated: Collection[str]
     ) -> None:
         """Record why each job waits that has not come behind others of its namespace meanwhile."""
-        waiting = self._jobs.waiting[partition.metadata.name]
+        waiting = self._demand.waiting[partition.metadata.name]
         for uid, said in result.not_grown.items():
             self._claims.not_grown(uid, said)
         for uid, found in result.explained(partition.metadata.generation, self._now()):

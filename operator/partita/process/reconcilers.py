@@ -1,9 +1,7 @@
 """The reconcilers of all that wants GPUs: SharedGPUJobs, and the claims of other Pods."""
 
 from dataclasses import dataclass
-from datetime import datetime
 
-from partita.claims.claim_lifecycle import ClaimPlan
 from partita.claims.claim_reconciler import ClaimReconciler
 from partita.jobs.job_reconciler import JobReconciler
 
@@ -16,10 +14,6 @@ class Reconcilers:
 
     jobs: JobReconciler
     claims: ClaimReconciler
-
-    def plan_claim(self, uid: str, now: datetime) -> ClaimPlan:
-        """Plan the claim of a Pod again: that of a job's attempt by the UID of the job."""
-        return self.of(uid).plan_claim(uid, now)
 
     def of(self, uid: str) -> JobReconciler | ClaimReconciler:
         """Return the reconciler of a job, or of a claim."""

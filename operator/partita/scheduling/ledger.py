@@ -15,7 +15,6 @@ from partita_policies.amounts import GPUAmounts
 
 __all__ = [
     "Held",
-    "LedgerChanges",
     "ServerChange",
     "allocations_after",
     "held_in",
@@ -78,26 +77,6 @@ class ServerChange:
 
 def _fields(allocation: Allocation, names: Collection[str]) -> dict[str, Any]:
     return allocation.model_dump(by_alias=True, mode="json", include=set(names))
-
-
-class LedgerChanges:
-    """Changes of one cycle to the ledger, by GPUServer."""
-
-    def __init__(self) -> None:
-        self.by_server: dict[str, ServerChange] = {}
-
-    def release(self, uid: str, servers: Iterable[str]) -> None:
-        """Release a claim's allocations on these GPUs."""
-        for server in servers:
-            self.by_server.setdefault(server, ServerChange()).release.add(uid)
-
-    def allocate(self, uid: str, server: str, allocation: Allocation) -> None:
-        """Allocate a part of a GPU for a claim."""
-        self.by_server.setdefault(server, ServerChange()).allocate[uid] = allocation
-
-    def grow(self, uid: str, server: str, allocation: Allocation) -> None:
-        """Raise the memory of an allocation."""
-        self.by_server.setdefault(server, ServerChange()).grow[uid] = allocation
 
 
 def allocations_after(server: GPUServer, change: ServerChange) -> dict[str, Allocation]:

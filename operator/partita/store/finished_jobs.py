@@ -5,7 +5,6 @@ of the loops over jobs. If anything of it turns up again, the operator reads the
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from sys import intern
@@ -85,26 +84,13 @@ def _expires(completed: datetime | None, ttl: int | None, *, going: bool) -> dat
     return None if completed is None or ttl is None or going else later(completed, ttl)
 
 
-class FinishedJobs:
+class FinishedJobs(dict[str, FinishedJob]):
     """The records by UID, and their number by partition and phase."""
 
     def __init__(self) -> None:
-        self._by_uid: dict[str, FinishedJob] = {}
+        super().__init__()
         self.counts: Counter[tuple[str, str]] = Counter()
         """Number of records, by partition and phase."""
-
-    def __len__(self) -> int:
-        return len(self._by_uid)
-
-    def __iter__(self) -> Iterator[FinishedJob]:
-        return iter(self._by_uid.values())
-
-    def __contains__(self, uid: object) -> bool:
-        return uid in self._by_uid
-
-    def get(self, uid: str) -> FinishedJob | None:
-        """Return the record of a job; None if there is none."""
-        return self._by_uid.get(uid)
 
     def take(self, body: Json, *, deleted: bool, known: bool) -> FinishedJob | None:
         """Apply a version of a job, or its deletion; return its record if that is enough.
@@ -115,7 +101,7 @@ class FinishedJobs:
             Whether there is more about the job than a record.
         """
         uid = body["metadata"]["uid"]
-        old, version = self._by_uid.get(uid), int(body["metadata"]["resourceVersion"])
+        old, version = self.get(uid), int(body["metadata"]["resourceVersion"])
         if old is not None and not deleted and version <= old.version - known:
             return old  # with `known` the same version is read again, for the whole job
         self.discard(uid)
@@ -127,12 +113,12 @@ class FinishedJobs:
     def add(self, job: FinishedJob) -> None:
         """Add a record, or replace it by a newer one."""
         self.discard(job.uid)
-        self._by_uid[job.uid] = job
+        self[job.uid] = job
         self.counts[job.partition, job.phase] += 1
 
     def discard(self, uid: str) -> None:
         """Remove a record, if it exists."""
-        old = self._by_uid.pop(uid, None)
+        old = self.pop(uid, None)
         if old is not None:
             self.counts[old.partition, old.phase] -= 1
             if not self.counts[old.partition, old.phase]:

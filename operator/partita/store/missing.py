@@ -21,7 +21,7 @@ def forget_missing(state: State, kind: Kind, uids: Collection[str], version: int
         Resource version of the list. Newer objects are kept.
     """
     feed = feeds(state)[kind]
-    finished = state.finished if kind is JOBS else ()
+    finished = state.finished.values() if kind is JOBS else ()
     kept = (*state.unreadable.of(kind.plural), *finished, *feed.objects.values())
     # Of an object that was read before, the version that was read last.
     stubs = {stub["metadata"]["uid"]: stub for stub in map(stub_of, kept)}

@@ -21,6 +21,7 @@ from partita.models.quantities import format_time
 from partita.pods.own_claims import own_claim_name
 from partita.process import cycle_writer
 from partita.store.state import State
+from partita.times import Times
 
 Json = dict[str, Any]
 
@@ -35,6 +36,7 @@ class _Objects:
     _of: dict[tuple[Kind, str, str], Json] = {}  # noqa: RUF012 - of the only operator
     _running: set[asyncio.Task[None]] = set()  # noqa: RUF012
     _versions = itertools.count(_FIRST_VERSION)
+    times = Times()
 
     def __init__(self, state: State) -> None:
         self._state = state

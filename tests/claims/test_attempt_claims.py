@@ -79,6 +79,7 @@ class World:
             ledger = {UID: allocation(threadPercent=50)}
             take(self.state, server_body(f"shared-{n}", allocations=ledger, **(server or {})))
         self.kube = FakeKube(self.pod, self.claim)
+        self.kube.times = Times(retry_after=0.01)
         self.jobs = JobReconciler(self.state)
         self.queue = self.state.queues.jobs
 
@@ -92,7 +93,6 @@ class World:
             None,  # type: ignore[arg-type]
             plan=self.jobs.plan_claim,
             now=lambda: START,
-            times=Times(retry_after=0.01),
         )
         before = len(self.kube.writes)
         self.queue.start(JOB)

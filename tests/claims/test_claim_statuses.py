@@ -24,10 +24,11 @@ class World:
             for name, namespace in names
         ]
         self.kube, self.notes = FakeKube(*self.claims), Notes()
+        self.kube.times = Times(retry_after=0.01)
         self.state = a_state(partition_body(), *self.claims)
         self.reconciler = ClaimReconciler(self.state, Demand(self.state))
         given: Any = self.kube, self.state, self.reconciler, self.notes
-        self.statuses = ClaimStatuses(*given, now=lambda: START, times=Times(retry_after=0.01))
+        self.statuses = ClaimStatuses(*given, now=lambda: START)
 
     def look(self) -> None:
         for claim in self.claims:

@@ -44,10 +44,10 @@ async def test_a_job_reconciled_during_the_write_gets_no_second_mark():
 
 async def test_a_mark_that_cannot_be_written_is_tried_again():
     body, state, jobs = unmarked()
-    kube, times = FakeKube(body), Times(retry_mark=0.01)
-    kube.errors = [DOWN]
+    kube = FakeKube(body)
+    kube.times, kube.errors = Times(retry_mark=0.01), [DOWN]
     async with asyncio.TaskGroup() as tasks:
-        marks = ReleaseMarks(kube, state, jobs.demand, spawn=tasks.create_task, times=times)  # type: ignore[arg-type]
+        marks = ReleaseMarks(kube, state, jobs.demand, spawn=tasks.create_task)  # type: ignore[arg-type]
         request(state, jobs)
         marks.start()
     assert marked_since(state) == at(0)

@@ -34,8 +34,8 @@ def with_attempts(outcomes: dict[int, Outcome | None]) -> SharedGPUJobStatus:
 
 def a_writer(kube: FakeKube, state: State, jobs: Any = None, **more: Any) -> StatusWriter:
     jobs = jobs or Mock(records=defaultdict(JobRecord))  # what computes the statuses
-    times = Times(retry_after=0.01)
-    return StatusWriter(kube, state, jobs, Mock(), times=times, **more)  # type: ignore[arg-type]
+    kube.times = Times(retry_after=0.01)
+    return StatusWriter(kube, state, jobs, Mock(), **more)  # type: ignore[arg-type]
 
 
 def a_queue(*names: str, answers: bool = True, **more: Any) -> tuple[FakeKube, StatusWriter]:
@@ -149,7 +149,7 @@ class TestStatuses:
             told = status(Phase.QUEUED, f"{number}").model_copy(update={"reason": reason})
             writer.want("uid-train", told, 0.0)
             await until(lambda told=told: state.jobs["uid-train"].status == told)
-        said = [(name, *args[1:]) for name, args, _ in writer._events.method_calls]
+        said = [(name, *args[1:]) for name, args, _ in writer.events.method_calls]
         assert said == [("inform", "InsufficientMemory", "1"), ("warn", "NeverFits", "3")]
 
     async def test_a_capped_priority_and_a_change_after_the_end_are_told_in_events(
@@ -161,7 +161,7 @@ class TestStatuses:
             told = capped.model_copy(update={"phase": phase, "observed_generation": generation})
             writer.want("uid-train", told, 0.0)
             await until(lambda told=told: state.jobs["uid-train"].status == told)
-        said = [call[1][1] for call in writer._events.method_calls]
+        said = [call[1][1] for call in writer.events.method_calls]
         assert said == ["PriorityCapped", "StaysFinished"]
 
     async def test_of_many_attempts_some_may_be_left_out(self, kube, state, writer):
@@ -302,7 +302,7 @@ class TestStatuses:
         assert state.queues.jobs.take() == {"uid-train"}
         assert len(kube.writes) == 1
         kube.errors = [InvalidError("patch", 422, "too long")]
-        writer._times = Times(retry_after=3600.0)
+        kube.times = Times(retry_after=3600.0)
         writer.want("uid-train", status(Phase.RUNNING), 0.0)
         await until(state.queues.jobs.due_in)  # and not at once
 

@@ -83,8 +83,8 @@ class Cluster:
     def __init__(self, *bodies: dict[str, Any], unused_template: float = 3600.0) -> None:
         self.state = a_state(*bodies)
         self.kube, self.notes = Kube(), Notes()
-        times = Times(check_templates=0.1, unused_template=unused_template)
-        self.templates = ClaimTemplates(self.kube, self.state, self.notes, times)  # type: ignore[arg-type]
+        self.kube.times = Times(check_templates=0.1, unused_template=unused_template)
+        self.templates = ClaimTemplates(self.kube, self.state, self.notes)  # type: ignore[arg-type]
 
     def pod(self, body: dict[str, Any], *, deleted: bool = False) -> None:
         self.state.apply_pod(body, deleted=deleted)

@@ -70,6 +70,7 @@ class World:
         for job in jobs if told else ():
             take(self.state, job)
         self.kube, self.notes = FakeKube(self.partition, *servers, *jobs), Notes()
+        self.kube.times = Times(**{"retry_after": 0.01, "pods_created": TIMEOUT, **times})
         self.jobs = JobReconciler(self.state)
         self.jobs.refresh_largest("shared")
         api: Any = self.kube
@@ -80,7 +81,6 @@ class World:
             Reconcilers(self.jobs, ClaimReconciler(self.state, self.jobs.demand)),
             events,
             now=lambda: START,
-            times=Times(**{"retry_after": 0.01, "pods_created": TIMEOUT, **times}),
         )
         self.queues = self.state.queues
         self.gpus = gpus

@@ -11,10 +11,9 @@ import pytest
 
 from partita.jobs.lifecycle import Plan
 from partita.models.quantities import format_time
-from partita.process import partition_cycles as cycles_module
 from partita.process.loop import Loop
+from partita.scheduling.cycle import Cycle
 from partita.scheduling.cycle_result import CycleResult
-from partita.scheduling.partition_state import PartitionState
 from partita.scheduling.policy_runner import PolicyRunner
 from partita.scheduling.waiting_jobs import BEHIND_OWN_JOBS, WaitingJobs
 from partita.store.state import State
@@ -54,13 +53,8 @@ class World:
         bodies = [partition_body(), *(job_body(f"job-{n}") for n in range(JOBS))]
         self.state: State = a_state(*bodies)
         self.kube = FakeKube(*bodies)
-        self.loop = Loop(
-            self.kube,  # type: ignore[arg-type]
-            self.state,
-            Mock(),
-            now=lambda: START,
-            times=Times(turn=0.0),
-        )
+        self.kube.times = Times(turn=0.0)
+        self.loop = Loop(self.kube, self.state, Mock(), now=lambda: START)  # type: ignore[arg-type]
         self.looked: list[str] = []
         self.meanwhile: Callable[[], None] = lambda: None
         self._look = self.loop.jobs.reconcile
@@ -86,11 +80,11 @@ async def test_a_job_and_a_cycle_have_their_turn_beside_the_flood_of_another_nam
     """Also after a start, when thousands are looked at and told."""
     world, told = World(), list[str]()
 
-    async def cycle(*_: object, **__: object) -> CycleResult:
+    async def cycle(_: Cycle) -> CycleResult:
         told.append("cycle")
         return CycleResult()
 
-    monkeypatch.setattr(cycles_module, "run_cycle", cycle)
+    monkeypatch.setattr(Cycle, "run", cycle)
     monkeypatch.setattr(PolicyRunner, "build", AsyncMock())  # its thread may take its time
     monkeypatch.setattr(world.loop.jobs, "status", lambda uid, _: told.append(uid))
     async with running(world.loop.run()), asyncio.timeout(TIMEOUT):
@@ -129,11 +123,11 @@ async def test_a_cycle_knows_who_was_passed_over_before_and_follows_a_change_of_
     take(world.state, job_body("job-0", status={"phase": "Queued", "bypasses": 7}))
     seen: list[tuple[str, dict[str, int]]] = []
 
-    async def cycle(*_: object, memory: PartitionState, **__: object) -> CycleResult:
-        seen.append((memory.runner.spec.name, memory.aging.bypasses))
+    async def cycle(self: Cycle) -> CycleResult:
+        seen.append((self.memory.runner.spec.name, self.memory.aging.bypasses))
         return CycleResult()
 
-    monkeypatch.setattr(cycles_module, "run_cycle", cycle)
+    monkeypatch.setattr(Cycle, "run", cycle)
     async with running(world.loop.run()):
         await until(lambda: seen)
         assert seen[0] == ("fifo", {"uid-job-0": 7})

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from partita.models import GPUPartition
 from partita.models.partition import PolicySpec
-from partita.scheduling.cycle import run_cycle
+from partita.scheduling.cycle import Cycle
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.partition_state import PartitionState
 from partita.scheduling.policy_runner import PolicyRunner
@@ -104,8 +104,8 @@ class World:
             self.report(server.metadata.name, allocations=ledger)
 
     async def cycle(self, **more: Any) -> CycleResult:
-        """Run a cycle, with more arguments of `run_cycle`."""
-        result = await run_cycle(
+        """Run a cycle, with more arguments of `Cycle`."""
+        result = await Cycle(
             self.partition,
             self.state,
             waiting=self.waiting,
@@ -113,7 +113,7 @@ class World:
             memory=self.memory,
             now=NOW,
             **more,
-        )
+        ).run()
         for job, where in result.placed:
             self.waiting.pop(job.id, None)
             for server in where:

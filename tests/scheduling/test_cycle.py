@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita.scheduling.cycle import run_cycle
+from partita.scheduling.cycle import Cycle
 from partita.scheduling.cycle_result import placements_of
 from partita.scheduling.policy_runner import WaitingRule
 from partita.scheduling.reasons import Reason, WaitingReason
@@ -52,10 +52,10 @@ class TestPlacing:
         blocked = await world.cycle()
         assert blocked.why["uid-new"].message == "1 of 1 jobs of namespace team-a run already"
         world.released = {"shared-0": {"claim-old"}}
-        assert started(await run_cycle(
+        assert started(await Cycle(
             world.partition, world.state, waiting=world.waiting, released=world.released,
             memory=world.memory, now=NOW,
-        )) == ["new"]  # fmt: skip
+        ).run()) == ["new"]  # fmt: skip
 
     async def test_namespaces_that_are_not_served_are_told_so(self):
         world = World(allowedNamespaces={"matchLabels": {"gpus": "yes"}})

@@ -5,13 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partita.models import Allocation, GPUServer
-from partita.scheduling.ledger import (
-    Held,
-    ServerChange,
-    allocations_after,
-    overcommitted,
-    totals,
-)
+from partita.scheduling.ledger import Held, ServerChange, allocations_after, overcommitted, totals
 from partita_policies.amounts import GPUAmounts
 from support.builders import GIB, a_server, allocation, an_allocation
 from support.patches import merged
@@ -91,11 +85,10 @@ def test_a_job_on_two_gpus_is_one_job():
     assert totals(servers, {}) == {"team-a": Held(GPUAmounts(8 * GIB, places=2, clients=2), jobs=1)}
 
 
-def test_a_cycle_writes_each_gpu_once():
+def test_of_a_new_entry_only_what_is_not_at_its_default_is_written():
     change = ServerChange(release={"claim-1"}, allocate={"claim-2": an_allocation()})
-    assert change.patch({"claim-1"}) == {
-        "status": {"allocations": {"claim-1": None, "claim-2": allocation()}}
-    }
+    written = {"claim-1": None, "claim-2": allocation()}
+    assert change.patch({"claim-1"}) == {"status": {"allocations": written}}
 
 
 LIMITS = {"memory": 10 * GIB, "max_jobs": 2, "max_clients": 4}

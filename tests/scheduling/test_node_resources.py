@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from partita.pods.requests import Requests
-from partita.scheduling.cycle import run_cycle
+from partita.scheduling.cycle import Cycle
 from partita.scheduling.largest_capacity import LargestCapacity
 from partita.scheduling.node_resources import left_on, offered
 from partita.scheduling.partition_state import PartitionState
@@ -147,14 +147,14 @@ async def cycle(state: Any) -> Any:
     for uid, job in state.jobs.items():
         if not state.allocated(uid):
             waiting[uid] = resolve(request_of_job(job), partition, largest=largest)
-    return await run_cycle(
+    return await Cycle(
         partition,
         state,
         waiting=waiting,
         released={},
         memory=PartitionState(runner(first_fit)),
         now=NOW,
-    )
+    ).run()
 
 
 async def test_no_more_jobs_start_on_a_node_than_its_cpu_allows():

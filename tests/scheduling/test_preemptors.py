@@ -5,7 +5,7 @@ from typing import Any
 
 from partita.models.quantities import format_time
 from partita.pods.termination import ADDED_GRACE
-from partita.scheduling.cycle import run_cycle
+from partita.scheduling.cycle import Cycle
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.cycle_steps import SEARCH_AGAIN
 from partita.scheduling.preemption import TERMINATION_SLACK
@@ -109,10 +109,10 @@ async def test_a_victim_that_outlives_its_grace_period_is_not_waited_for():
     ledger = {"claim-b": allocation("b", memory=40 * GIB)}
     for body in (job_body("b"), *gpus_up(server_body("shared-1", allocations=ledger))):
         take(world.state, body)
-    late = await run_cycle(
+    late = await Cycle(
         world.partition, world.state, waiting=world.waiting, released={}, memory=world.memory,
         now=NOW + limit,
-    )  # fmt: skip
+    ).run()  # fmt: skip
     assert victims(late) == {"high": {"b"}}
 
 

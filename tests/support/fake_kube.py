@@ -18,6 +18,7 @@ from partita.kube.errors import (
 from partita.kube.fence import may_send
 from partita.models.events import UserEvent
 from partita.models.quantities import format_time
+from partita.times import Times
 from support.builders import START, meta
 from support.patches import merged
 
@@ -36,6 +37,8 @@ class FakeKube:
     created
         Names of the objects that were created.
     """
+
+    times = Times()
 
     def __init__(self, *bodies: dict[str, Any]) -> None:
         self.objects = {body["metadata"]["name"]: copy.deepcopy(body) for body in bodies}

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any, Final
 
@@ -20,7 +21,6 @@ from partita.kube.errors import (
 )
 from partita.kube.operator_lease import operator_namespace
 from partita.store.state import State
-from partita.times import Times
 
 __all__ = ["RETENTION_DAYS", "UsageRecorder", "usage_config_maps", "usage_for_order"]
 
@@ -60,6 +60,7 @@ async def usage_for_order(kube: Kube, state: State) -> list[DailyUsage]:
     return found
 
 
+@dataclass
 class UsageRecorder:
     """Writes what the meter counts, and deletes records that are too old.
 
@@ -72,19 +73,12 @@ class UsageRecorder:
         The operator's namespace.
     """
 
-    def __init__(
-        self,
-        kube: Kube,
-        namespace: str,
-        meter: UsageMeter,
-        now: Callable[[], datetime],
-        times: Times = Times(),
-    ) -> None:
-        self._times = times
-        self._kube = kube
-        self._namespace = namespace
-        self._meter = meter
-        self._now = now
+    kube: Kube
+    namespace: str
+    meter: UsageMeter
+    now: Callable[[], datetime]
+
+    def __post_init__(self) -> None:
         self._resumed = False
         self._written: dict[date, str] = {}
         """The amounts of each day that this process has written."""
@@ -103,20 +97,20 @@ class UsageRecorder:
                 self._log.warning("usage record was changed", error=str(error))
             except KubernetesError as error:
                 self._log.warning("usage not recorded yet", error=str(error))
-            await asyncio.sleep(self._times.write_usage)
+            await asyncio.sleep(self.kube.times.write_usage)
 
     async def _resume(self) -> None:
         """Continue after the newest record."""
         records = await self._records()
         self._written = {}
-        self._meter.resume(records, self._now())
+        self.meter.resume(records, self.now())
         self._resumed = True
 
     async def _records(self) -> list[DailyUsage]:
         """Return the records of the retention period, and delete all others."""
-        oldest = self._now().date() - timedelta(days=RETENTION_DAYS)
+        oldest = self.now().date() - timedelta(days=RETENTION_DAYS)
         records = []
-        for item in await usage_config_maps(self._kube, self._namespace):
+        for item in await usage_config_maps(self.kube, self.namespace):
             name = item["metadata"]["name"]
             try:
                 record = DailyUsage.parse(item)
@@ -131,12 +125,12 @@ class UsageRecorder:
         return records
 
     async def _write(self) -> None:
-        self._meter.read(self._now())
-        days = sorted(self._meter.days)
+        self.meter.read(self.now())
+        days = sorted(self.meter.days)
         for day in days:
-            await self._write_day(self._meter.days[day])
+            await self._write_day(self.meter.days[day])
         if len(days) > 1:
-            self._meter.forget(days[:-1])
+            self.meter.forget(days[:-1])
             await self._records()
 
     async def _write_day(self, usage: DailyUsage) -> None:
@@ -145,22 +139,22 @@ class UsageRecorder:
             return
         meta: Json = {
             "name": f"partita-usage-{usage.day.isoformat()}",
-            "namespace": self._namespace,
+            "namespace": self.namespace,
             "labels": {LABEL_COMPONENT: COMPONENT_USAGE},
         }
         if usage.resource_version:
-            written = await self._kube.patch(
+            written = await self.kube.patch(
                 CONFIG_MAPS,
                 meta["name"],
                 {"data": data},
-                namespace=self._namespace,
+                namespace=self.namespace,
                 resource_version=usage.resource_version,
             )
         else:
-            written = await self._kube.create(CONFIG_MAPS, {"metadata": meta, "data": data})
+            written = await self.kube.create(CONFIG_MAPS, {"metadata": meta, "data": data})
         usage.resource_version = written["metadata"]["resourceVersion"]
         self._written[usage.day] = data["usage.csv"]
 
     async def _delete(self, item: Json) -> None:
         meta = item["metadata"]
-        await self._kube.delete(CONFIG_MAPS, meta["name"], self._namespace, uid=meta["uid"])
+        await self.kube.delete(CONFIG_MAPS, meta["name"], self.namespace, uid=meta["uid"])

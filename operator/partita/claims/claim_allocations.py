@@ -6,6 +6,7 @@ relies on a state that has changed meanwhile.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -34,7 +35,6 @@ from partita.scheduling.reasons import WaitingReason
 from partita.store.claim_view import ClaimView
 from partita.store.state import State
 from partita.store.views import PodView
-from partita.times import Times
 
 __all__ = ["ClaimAllocations"]
 
@@ -43,6 +43,7 @@ _STEPS: Final = 4
 next reconciliation."""
 
 
+@dataclass
 class ClaimAllocations:
     """Writes the allocations of claims.
 
@@ -54,25 +55,15 @@ class ClaimAllocations:
         The clock.
     """
 
-    def __init__(
-        self,
-        kube: Kube,
-        state: State,
-        claims: ClaimReconciler,
-        events: Events,
-        *,
-        plan: Callable[[str, datetime], ClaimPlan],
-        now: Callable[[], datetime],
-        times: Times = Times(),
-    ) -> None:
-        self._times = times
-        self._kube = kube
-        self._state = state
-        self._claims = claims
-        self._events = events
-        self._plan = plan
-        self._now = now
-        self._queue = state.queues.jobs
+    kube: Kube
+    state: State
+    claims: ClaimReconciler
+    events: Events
+    plan: Callable[[str, datetime], ClaimPlan]
+    now: Callable[[], datetime]
+
+    def __post_init__(self) -> None:
+        self._queue = self.state.queues.jobs
         self._log = structlog.get_logger().bind(part="claims")
 
     async def carry_out(self, uid: str) -> None:
@@ -80,18 +71,18 @@ class ClaimAllocations:
         after = 0.0
         try:
             for _ in range(_STEPS):
-                now = self._now()
-                plan = self._plan(uid, now)
+                now = self.now()
+                plan = self.plan(uid, now)
                 if not plan.writes:
                     return
                 if plan.remember is not None:
-                    if not await add_refused(self._kube, self._state, plan.remember, now):
-                        self._claims.record(uid).not_remembered = True
+                    if not await add_refused(self.kube, self.state, plan.remember, now):
+                        self.claims.record(uid).not_remembered = True
                     continue
                 if plan.evict is not None and plan.eviction is not None:
                     # The eviction pauses, not the claim: its Pod may be deleted meanwhile.
                     seconds = await self._evict(uid, plan.evict, plan.eviction)
-                    self._claims.record(uid).evicted = Pause.of(self._now(), seconds)
+                    self.claims.record(uid).evicted = Pause.of(self.now(), seconds)
                     return
                 if plan.restore is not None:
                     await self._restore(uid, plan.restore)
@@ -100,18 +91,18 @@ class ClaimAllocations:
         except ConflictError:
             await self._read_again(uid)
         except NotFoundError:
-            after = self._times.retry_after  # the watch reports the deletion
+            after = self.kube.times.retry_after  # the watch reports the deletion
         except KubernetesError as error:
             self._log.warning("claim not written", uid=uid, error=str(error))
-            after = self._times.retry_after
+            after = self.kube.times.retry_after
         except Exception:  # noqa: BLE001 - a bug that affects one claim must not stop the others
             self._log.exception("claim not written", uid=uid)
-            after = self._times.retry_after
+            after = self.kube.times.retry_after
         finally:
             self._queue.done(uid, after)
 
     async def _write(self, uid: str, plan: ClaimPlan) -> None:
-        claim = self._state.claims[self._state.holder(uid)]
+        claim = self.state.claims[self.state.holder(uid)]
         if plan.allocate:
             await self._allocate(claim, announce=plan.announce)
         elif plan.take_back:
@@ -119,20 +110,20 @@ class ClaimAllocations:
             # The API server allows no reservation without an allocation.
             cleared = {"allocation": None, "reservedFor": None}
             body = await self._patch(claim, {"status": cleared}, "status")
-            self._state.apply_claim(body)
+            self.state.apply_claim(body)
         elif plan.ungate is not None:
             await self._remove_gate(plan.ungate)
 
     async def _allocate(self, claim: ClaimView, *, announce: bool) -> None:
-        allocated = self._state.allocated(claim.uid)
-        servers = [self._state.servers[name] for name in allocated]
+        allocated = self.state.allocated(claim.uid)
+        servers = [self.state.servers[name] for name in allocated]
         if announce:
             why = allocated_why(servers, next(iter(allocated.values())))
             if (prepared := _prepared(claim, why)) is not None:
-                self._state.apply_claim(await self._patch(claim, {"metadata": prepared}))
+                self.state.apply_claim(await self._patch(claim, {"metadata": prepared}))
                 return  # it may have been deleted meanwhile, so it is planned again
-        partition = self._state.partitions[servers[0].spec.partition]
-        settings = settings_of(next(iter(allocated.values())), self._state)
+        partition = self.state.partitions[servers[0].spec.partition]
+        settings = settings_of(next(iter(allocated.values())), self.state)
         priority = partition.spec.effective_priority(claim.namespace, settings.priority)
         slices = [
             slice_parameters(
@@ -145,60 +136,58 @@ class ClaimAllocations:
             for entry, server in zip(allocated.values(), servers, strict=True)
         ]
         node = servers[0].status.node
-        allocation = claim_allocation(claim.uid, claim.request, slices, node, self._now())
+        allocation = claim_allocation(claim.uid, claim.request, slices, node, self.now())
         body = await self._patch(claim, {"status": {"allocation": allocation}}, "status")
-        self._state.apply_claim(body)
+        self.state.apply_claim(body)
 
     async def _remove_gate(self, pod: PodView) -> None:
         others = [{"name": gate} for gate in pod.other_gates]
         patch = {"metadata": {"uid": pod.uid}, "spec": {"schedulingGates": others or None}}
-        self._state.apply_pod(
-            await self._kube.patch(PODS, pod.name, patch, namespace=pod.namespace)
-        )
+        self.state.apply_pod(await self.kube.patch(PODS, pod.name, patch, namespace=pod.namespace))
 
     async def _restore(self, uid: str, pod: PodView) -> None:
         """Write the entries of a claim in use to the ledger again, or let its Pod end."""
-        claim = self._state.claims[uid]
-        now = self._now()
-        asks = self._claims.grown_request(uid)
-        problem = await restore_entries(self._kube, self._state, claim, pod, asks=asks, now=now)
+        claim = self.state.claims[uid]
+        now = self.now()
+        asks = self.claims.grown_request(uid)
+        problem = await restore_entries(self.kube, self.state, claim, pod, asks=asks, now=now)
         if problem:
             said = f"the allocation of its claim is not in the ledger, and {problem}"
-            self._claims.end(uid, Eviction("NotInLedger", said))
+            self.claims.end(uid, Eviction("NotInLedger", said))
         else:
             self._log.warning("allocation restored", claim=claim.key)
 
     async def _evict(self, uid: str, pod: PodView, eviction: Eviction) -> float:
         """Evict a Pod; return the seconds until the next try."""
         subject = pod.subject
-        self._state.apply_pod(await self._kube.get(PODS, pod.name, pod.namespace))
-        seen = self._state.pods.get(pod.uid)
+        self.state.apply_pod(await self.kube.get(PODS, pod.name, pod.namespace))
+        seen = self.state.pods.get(pod.uid)
         if seen is None or not seen.alive or seen.deleting:
             return 0.0  # it has ended meanwhile: an eviction would delete it with its logs
         try:
             grace = None if eviction.grace is None else min(eviction.grace, pod.grace)
-            await self._kube.evict(pod.name, pod.namespace, uid=pod.uid, grace=grace)
+            await self.kube.evict(pod.name, pod.namespace, uid=pod.uid, grace=grace)
         except UnavailableError as error:
             if error.status != _TOO_MANY_REQUESTS:
                 raise
-            self._claims.not_evicted(uid, self._now())
-            self._events.warn(
+            self.claims.not_evicted(uid, self.now())
+            self.events.warn(
                 subject, "NotEvicted", f"{eviction.message}, but a budget protects it: {error}"
             )
-            for name, entry in self._state.allocated(uid).items():
+            for name, entry in self.state.allocated(uid).items():
                 marked = entry.model_copy(update={"not_evicted": error.message[:_LONGEST]})
                 change = ServerChange(mark={uid: marked})
-                await write_ledger(self._kube, self._state, name, change, lambda *_: True)
-            return self._times.evict_again
+                await write_ledger(self.kube, self.state, name, change, lambda *_: True)
+            return self.kube.times.evict_again
         self._log.info("evicting pod", pod=pod.key, reason=eviction.reason)
-        self._events.warn(subject, eviction.reason, f"it is evicted: {eviction.message}")
-        return self._times.retry_after
+        self.events.warn(subject, eviction.reason, f"it is evicted: {eviction.message}")
+        return self.kube.times.retry_after
 
     async def _patch(
         self, claim: ClaimView, patch: dict[str, Any], subresource: str = ""
     ) -> dict[str, Any]:
         meta = {**patch.get("metadata", {}), "uid": claim.uid}
-        return await self._kube.patch(
+        return await self.kube.patch(
             CLAIMS,
             claim.name,
             {**patch, "metadata": meta},
@@ -209,11 +198,11 @@ class ClaimAllocations:
 
     async def _read_again(self, uid: str) -> None:
         """Read a claim that was written by others meanwhile."""
-        claim = self._state.claims.get(self._state.holder(uid))
+        claim = self.state.claims.get(self.state.holder(uid))
         if claim is None:
             return
         try:
-            self._state.apply_claim(await self._kube.get(CLAIMS, claim.name, claim.namespace))
+            self.state.apply_claim(await self.kube.get(CLAIMS, claim.name, claim.namespace))
         except KubernetesError as error:
             self._log.warning("claim not read", claim=claim.key, error=str(error))
 

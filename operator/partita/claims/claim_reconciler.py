@@ -5,7 +5,7 @@ same queues as jobs (`scheduling.demand`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
@@ -42,6 +42,7 @@ from partita_policies.types import Job
 __all__ = ["ClaimReconciler"]
 
 
+@dataclass
 class ClaimReconciler:
     """Plans every claim, and records which claims wait for GPUs and which release them.
 
@@ -57,17 +58,12 @@ class ClaimReconciler:
         Called with the UID of each claim that is reconciled, and the time.
     """
 
-    def __init__(
-        self,
-        state: State,
-        demand: Demand,
-        times: Times = Times(),
-        on_seen: Callable[[str, datetime], None] = lambda *_: None,
-    ) -> None:
-        self._state = state
-        self._on_seen = on_seen
-        self._times = times
-        self._demand = demand
+    state: State
+    demand: Demand
+    times: Times = Times()
+    on_seen: Callable[[str, datetime], None] = lambda *_: None
+
+    def __post_init__(self) -> None:
         self._records: dict[str, ClaimRecord] = {}
         self._rejecting = RejectingNodes()
         self._holders_of: dict[str, dict[str, Holder]] = {}
@@ -83,20 +79,20 @@ class ClaimReconciler:
     def not_evicted(self, uid: str, now: datetime) -> None:
         """Record that the Pod of a claim was not evicted, because it is protected."""
         record = self.record(uid)
-        record.ending, record.protected = None, Pause.of(now, self._times.protected)
-        self._state.queues.partitions.add(record.partition)
+        record.ending, record.protected = None, Pause.of(now, self.times.protected)
+        self.state.queues.partitions.add(record.partition)
 
     def not_grown(self, uid: str, why: str) -> None:
         """Record why a claim that ran out of memory has not got more in a cycle."""
         record = self._records.get(uid)
         if record is not None and record.not_grown != why:
             record.not_grown = why
-            self._state.queues.jobs.add(uid)
+            self.state.queues.jobs.add(uid)
 
     def placed(self, uid: str) -> None:
         """Record that a GPU is being allocated for a claim."""
         record = self.record(uid)
-        self._demand.waiting[record.partition].pop(uid, None)
+        self.demand.waiting[record.partition].pop(uid, None)
         record.allocated_since = None
         record.stops_waiting()  # the write of its allocation says that it has one
 
@@ -112,7 +108,7 @@ class ClaimReconciler:
         if (pod := self.pod_of(uid)) is not None:
             why = explain_surge(why, pod, partial(self._holders, pod, found.time))
         record.why, record.position = why, found.position
-        self._state.queues.claim_statuses.add(uid)
+        self.state.queues.claim_statuses.add(uid)
 
     def _holders(self, pod: PodView, cycle: datetime) -> dict[str, Holder]:
         """Return the holders among the Pods of a Pod's controller; found once in a cycle."""
@@ -120,8 +116,8 @@ class ClaimReconciler:
             self._holders_in, self._holders_of = cycle, {}
         key = f"{pod.namespace}/{pod.workload.controller}"
         if key not in self._holders_of:
-            beside = self._state.pods_beside(pod)
-            self._holders_of[key] = holders((o, self._state.allocated(c)) for o, c in beside)
+            beside = self.state.pods_beside(pod)
+            self._holders_of[key] = holders((o, self.state.allocated(c)) for o, c in beside)
         return self._holders_of[key]
 
     def expect(self, uid: str, expected: EstimatedStart | None) -> None:
@@ -129,19 +125,19 @@ class ClaimReconciler:
         record = self._records.get(uid)
         if record is not None and record.expected != expected:
             record.expected = expected
-            self._state.queues.claim_statuses.add(uid)
+            self.state.queues.claim_statuses.add(uid)
 
     # Queries of other components.
 
     def has(self, uid: str) -> bool:
         """Return whether a UID is that of a claim, or of one that is deleted."""
-        known = (self._records, self._state.claims, self._state.allocated_claims())
+        known = (self._records, self.state.claims, self.state.allocated_claims())
         return any(uid in uids for uids in known)
 
     def pod_of(self, uid: str) -> PodView | None:
         """Return the Pod of a claim that is the first to use it."""
-        pods = [pod for pod in self._state.pods_of(uid) if pod.alive]
-        allocated = {a.pod_uid for a in self._state.allocated(uid).values()}
+        pods = [pod for pod in self.state.pods_of(uid) if pod.alive]
+        allocated = {a.pod_uid for a in self.state.allocated(uid).values()}
         return next((pod for pod in pods if pod.uid in allocated), pods[0] if pods else None)
 
     def pod_for(self, asks: Job, _gpus: Sequence[str]) -> PodView | None:
@@ -169,10 +165,10 @@ class ClaimReconciler:
 
         None if it never did, or if the request cannot be met.
         """
-        claim, pod = self._state.claims[uid], self.pod_of(uid)
+        claim, pod = self.state.claims[uid], self.pod_of(uid)
         if pod is None:
             return None
-        refused = self._state.profiles.refused(claim.namespace, application_of(pod.workload))
+        refused = self.state.profiles.refused(claim.namespace, application_of(pod.workload))
         asks = self._grown(uid, refused) if refused else None
         return asks if isinstance(asks, Job) else None
 
@@ -184,28 +180,28 @@ class ClaimReconciler:
     def status(self, uid: str, now: datetime) -> WrittenStatus | None:
         """Return why a claim waits if that must be written now; None for no write."""
         record = self._records.get(uid)
-        return record.show(now) if record is not None and uid in self._state.claims else None
+        return record.show(now) if record is not None and uid in self.state.claims else None
 
     def repeat_status(self, uid: str) -> None:
         """Let why a claim waits be written again, because the write has failed."""
         if uid in self._records:
             self._records[uid].written = None
-            self._state.queues.claim_statuses.add(uid)
+            self.state.queues.claim_statuses.add(uid)
 
     # Reconciliation.
 
     def actions(self, uid: str, now: datetime) -> Actions:
         """Plan one claim again, and return what to do."""
-        self._on_seen(uid, now)
+        self.on_seen(uid, now)
         plan = self.reconcile(uid, now)
         return Actions(writes=plan.writes, wake=self.requeue_at(uid, now))
 
     def reconcile(self, uid: str, now: datetime) -> ClaimPlan:
         """Plan one claim again, and add it to those that wait or remove it."""
         record = self.record(uid)
-        with self._demand.changing(uid, lambda: record.partition):
+        with self.demand.changing(uid, lambda: record.partition):
             plan = record.plan = self._plan(uid, record, now)
-        if uid not in self._state.claims and not self._state.allocated(uid):
+        if uid not in self.state.claims and not self.state.allocated(uid):
             del self._records[uid]
         return plan
 
@@ -216,21 +212,21 @@ class ClaimReconciler:
         record = self._records.get(uid)
         if record is None:
             return None
-        times = [drain_deadline(server, self._state) for server in self._state.allocated(uid)]
+        times = [drain_deadline(server, self.state) for server in self.state.allocated(uid)]
         times += [record.plan.wake, record.avoided_until(now)]
         times.append(record.protected.until if record.protected else None)
         return min((t for t in times if t is not None and t > now), default=None)
 
     def record(self, uid: str) -> ClaimRecord:
         """Return what is known of a claim besides the state. Other components add to it."""
-        return self._records.setdefault(uid, ClaimRecord(self._times))
+        return self._records.setdefault(uid, ClaimRecord(self.times))
 
     def _target(self, uid: str) -> ClassTarget | None:
-        claim = self._state.claims.get(uid)
-        return class_target(claim.device_class, self._state.partitions) if claim else None
+        claim = self.state.claims.get(uid)
+        return class_target(claim.device_class, self.state.partitions) if claim else None
 
     def _plan(self, uid: str, record: ClaimRecord, now: datetime) -> ClaimPlan:
-        state = self._state
+        state = self.state
         claim, target = state.claims.get(uid), self._target(uid)
         allocated = state.allocated(uid)
         if target is not None:
@@ -245,10 +241,10 @@ class ClaimReconciler:
         if allocated and not plan.marks:
             plan = self._examine(uid, record, plan, now)
         if plan.release and plan.remember is None:
-            self._demand.release(uid)
-        self._demand.mark(uid, plan.marks)
+            self.demand.release(uid)
+        self.demand.mark(uid, plan.marks)
         if plan.others:
-            self._state.queues.claim_statuses.add(uid)
+            self.state.queues.claim_statuses.add(uid)
         if not allocated and claim is not None and claim.allocation is None:
             record.ending = None
         if record.protected is not None and not record.protected.holds(now):
@@ -264,15 +260,15 @@ class ClaimReconciler:
 
     def _examine(self, uid: str, record: ClaimRecord, plan: ClaimPlan, now: datetime) -> ClaimPlan:
         """Plan what the use of an allocated slice calls for, and record what its status says."""
-        allocated, claim = self._state.allocated(uid), self._state.claims.get(uid)
-        servers = [self._state.servers[name] for name in allocated]
+        allocated, claim = self.state.allocated(uid), self.state.claims.get(uid)
+        servers = [self.state.servers[name] for name in allocated]
         name, entry = next(iter(allocated.items()))
-        pod = next((p for p in self._state.pods_of(uid) if p.uid == entry.pod_uid), None)
+        pod = next((p for p in self.state.pods_of(uid) if p.uid == entry.pod_uid), None)
         if pod is None:
             return plan
-        refused = max(refused_memory(uid, pod.workload, s, self._times) for s in servers)
+        refused = max(refused_memory(uid, pod.workload, s, self.times) for s in servers)
         application = application_of(pod.workload)
-        known = self._state.profiles.refused(entry.namespace, application)
+        known = self.state.profiles.refused(entry.namespace, application)
         if refused > known and not record.not_remembered:
             found = RefusedMemory(entry.namespace, application, refused)
             plan = replace(plan, remember=found)
@@ -283,10 +279,10 @@ class ClaimReconciler:
             asks = self._grown(uid, max(refused, known))
             growth = growth_of(entry, name, asks, pod.workload)
         if growth is not None:
-            self._demand.growths[record.partition][uid] = growth
+            self.demand.growths[record.partition][uid] = growth
         else:
             record.not_grown = ""
-        idle = idle_at(uid, servers, times_of(record.partition, self._state))
+        idle = idle_at(uid, servers, times_of(record.partition, self.state))
         self._note_idle(record, idle=idle is not None and idle <= now)
         why = allocated_why(
             servers,
@@ -302,12 +298,12 @@ class ClaimReconciler:
     def _note_idle(self, record: ClaimRecord, *, idle: bool) -> None:
         """Record whether a Pod is idle; then others may get its memory."""
         if idle and not record.idle:
-            self._state.queues.partitions.add(record.partition)
+            self.state.queues.partitions.add(record.partition)
         record.idle = idle
 
     def _note_allocation(self, uid: str, record: ClaimRecord, now: datetime) -> None:
         """Record that a claim has the allocation of its entry, or that it was cleared."""
-        claim, allocated = self._state.claims.get(uid), self._state.allocated(uid)
+        claim, allocated = self.state.claims.get(uid), self.state.allocated(uid)
         entry = next(iter(allocated.values()), None)
         if claim is None or entry is None:
             return
@@ -316,7 +312,7 @@ class ClaimReconciler:
             if claim.reserved_for:
                 record.not_bound = ""
         elif record.allocated_since == entry.since and not record.plan.take_back:
-            pods = self._state.pods_of(uid)
+            pods = self.state.pods_of(uid)
             if any(pod.alive and not pod.deleting for pod in pods):
                 self._avoid(uid, record, allocated, now)
 
@@ -327,13 +323,13 @@ class ClaimReconciler:
         waits = pod.startup if pod is not None else None
         words = waits.message if waits is not None and waits.reason == "Unschedulable" else ""
         for server in allocated:
-            record.avoid(self._state.servers[server].status.node, words, now)
+            record.avoid(self.state.servers[server].status.node, words, now)
 
     def _show(self, uid: str, record: ClaimRecord, why: WaitingReason) -> None:
         record.why, record.position, record.expected = why, None, None
-        queue = self._state.queues.claim_statuses
+        queue = self.state.queues.claim_statuses
         if why.reason is Reason.SCHEDULING:
-            queue.add_after(uid, self._times.scheduling_within)
+            queue.add_after(uid, self.times.scheduling_within)
         else:
             queue.add(uid)
 
@@ -344,31 +340,31 @@ class ClaimReconciler:
         if isinstance(request, WaitingReason):
             self._show(uid, record, request)
             return
-        self._demand.ask(request)
-        found = self._demand.resolve(request, avoided)
+        self.demand.ask(request)
+        found = self.demand.resolve(request, avoided)
         if isinstance(found, WaitingReason):
             self._show(uid, record, found)
-        elif avoids_all(avoided, self._demand.largest_of(request).hosts, found):
+        elif avoids_all(avoided, self.demand.largest_of(request).hosts, found):
             self._show(uid, record, WaitingReason(Reason.BACK_OFF, record.says_not_bound(now)))
         else:
-            self._demand.waiting[request.partition][uid] = found
+            self.demand.waiting[request.partition][uid] = found
             if record.why is None:
                 self._show(uid, record, WaitingReason(Reason.SCHEDULING, "it has just been queued"))
-                record.expected = self._state.claims[uid].expected  # of an earlier operator
+                record.expected = self.state.claims[uid].expected  # of an earlier operator
 
     def _request(self, uid: str, refused: int = 0) -> Request | WaitingReason:
-        claim, target, pod = self._state.claims[uid], self._target(uid), self.pod_of(uid)
+        claim, target, pod = self.state.claims[uid], self._target(uid), self.pod_of(uid)
         if pod is None or target is None:
             return WaitingReason(Reason.SCHEDULING, "its Pod is not known yet")
         if pod.attempt:
-            self._state.queues.jobs.add(self._state.job_of(pod))
+            self.state.queues.jobs.add(self.state.job_of(pod))
             return WaitingReason(Reason.INVALID_SPEC, second_claim(claim))
-        if why := why_not_alone(claim, pod.workload, self._state):
+        if why := why_not_alone(claim, pod.workload, self.state):
             return why
-        known = self._state.profiles.refused(claim.namespace, application_of(pod.workload))
+        known = self.state.profiles.refused(claim.namespace, application_of(pod.workload))
         return request_of_claim(claim, pod.workload, target, refused=refused or known)
 
     def _grown(self, uid: str, refused: int) -> Job | WaitingReason:
         """Return what a claim asks for after its Pod ran out of some memory."""
         request = self._request(uid, refused)
-        return request if isinstance(request, WaitingReason) else self._demand.resolve(request)
+        return request if isinstance(request, WaitingReason) else self.demand.resolve(request)

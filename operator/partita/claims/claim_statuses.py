@@ -11,6 +11,7 @@ import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -30,7 +31,6 @@ from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import Events
 from partita.scheduling.reasons import Reason, WaitingReason, warns
 from partita.store.state import State
-from partita.times import Times
 
 __all__ = ["MOST_UNUSED", "ClaimStatuses"]
 
@@ -47,6 +47,7 @@ _LONGEST: Final = 1024
 """Maximum length of the annotation (characters)."""
 
 
+@dataclass
 class ClaimStatuses:
     """Writes the reasons for which claims wait.
 
@@ -56,22 +57,13 @@ class ClaimStatuses:
         The clock.
     """
 
-    def __init__(
-        self,
-        kube: Kube,
-        state: State,
-        claims: ClaimReconciler,
-        events: Events,
-        *,
-        now: Callable[[], datetime],
-        times: Times = Times(),
-    ) -> None:
-        self._times = times
-        self._kube = kube
-        self._state = state
-        self._claims = claims
-        self._events = events
-        self._now = now
+    kube: Kube
+    state: State
+    claims: ClaimReconciler
+    events: Events
+    now: Callable[[], datetime]
+
+    def __post_init__(self) -> None:
         self._last_events: dict[str, tuple[Reason, set[str]]] = {}
         """The reason of the last Event about the Pods of a claim, and the UIDs of these Pods."""
         self._refused: set[str] = set()
@@ -85,7 +77,7 @@ class ClaimStatuses:
 
     async def run(self) -> None:
         """Write reasons until cancelled."""
-        queue = self._state.queues.claim_statuses
+        queue = self.state.queues.claim_statuses
         async with asyncio.TaskGroup() as group:
             while True:
                 await self._slots.acquire()
@@ -96,7 +88,7 @@ class ClaimStatuses:
                 self._take(queue.take())
                 uid = self._ready.pop()
                 # Only now: a claim that was allocated meanwhile needs no reason any more.
-                if (written := self._claims.status(uid, self._now())) is not None:
+                if (written := self.claims.status(uid, self.now())) is not None:
                     group.create_task(self._write(uid, written))
                 else:
                     self._slots.release()
@@ -105,23 +97,23 @@ class ClaimStatuses:
         """Add claims whose reasons may have changed."""
         if not uids:
             return
-        for uid in self._last_events.keys() - self._state.claims.keys():
+        for uid in self._last_events.keys() - self.state.claims.keys():
             del self._last_events[uid]
-        self._refused &= self._state.pods.keys()
+        self._refused &= self.state.pods.keys()
         for namespace, unused in self._unused.items():
-            self._unused[namespace] = unused & self._state.claims.keys()
-        for uid in uids & self._state.claims.keys():
+            self._unused[namespace] = unused & self.state.claims.keys()
+        for uid in uids & self.state.claims.keys():
             self._refuse_others(uid)
             self._notify_new_pods(uid)
-            claim = self._state.claims[uid]
-            why = self._claims.why(uid)
+            claim = self.state.claims[uid]
+            why = self.claims.why(uid)
             known = why is None or claim.status.startswith(f"{why.reason}: ")
             last = self._is_one_too_many(uid, why)
             self._ready.add(uid, claim.namespace, 2 if last else known)
 
     def _is_one_too_many(self, uid: str, why: WaitingReason | None) -> bool:
         """Return whether no Pod uses a claim, nor as many others of its namespace as may be."""
-        unused = self._unused[self._state.claims[uid].namespace]
+        unused = self._unused[self.state.claims[uid].namespace]
         if why is None or why.reason is not Reason.NO_POD:
             unused.discard(uid)
         elif uid not in unused and len(unused) >= MOST_UNUSED:
@@ -132,7 +124,7 @@ class ClaimStatuses:
 
     async def _write(self, uid: str, written: WrittenStatus) -> None:
         why, position, expected, _ = written
-        claim = self._state.claims.get(uid)
+        claim = self.state.claims.get(uid)
         try:
             if claim is None:
                 return
@@ -153,19 +145,19 @@ class ClaimStatuses:
                 ANNOTATION_ESTIMATED_START: json.dumps(expected.dump()) if expected else None,
             }
             meta = {"uid": uid, "annotations": notes}
-            body = await self._kube.patch(
+            body = await self.kube.patch(
                 CLAIMS, claim.name, {"metadata": meta}, namespace=claim.namespace
             )
-            self._state.apply_claim(body)
-            if self._claims.why(uid) != why:  # it may have replaced a newer reason
-                self._claims.repeat_status(uid)
+            self.state.apply_claim(body)
+            if self.claims.why(uid) != why:  # it may have replaced a newer reason
+                self.claims.repeat_status(uid)
         except NotFoundError:
             pass
         except KubernetesError as error:
             self._log.warning("reason not written", uid=uid, error=str(error))
             # With its slot: fewer writes while they fail.
-            await asyncio.sleep(self._times.retry_after)
-            self._claims.repeat_status(uid)
+            await asyncio.sleep(self.kube.times.retry_after)
+            self.claims.repeat_status(uid)
         finally:
             self._slots.release()
 
@@ -177,28 +169,28 @@ class ClaimStatuses:
         if reason is not why.reason:
             notified = set()
             self._last_events[uid] = why.reason, notified
-        new = [pod for pod in self._state.pods_of(uid) if pod.alive and pod.uid not in notified]
+        new = [pod for pod in self.state.pods_of(uid) if pod.alive and pod.uid not in notified]
         notified.update(pod.uid for pod in new)
         if silently or why.reason is Reason.ALLOCATED:
             return  # the cycle has written an Event
-        emit = self._events.warn if warns(why.reason) else self._events.inform
+        emit = self.events.warn if warns(why.reason) else self.events.inform
         for pod in new:
             emit(pod.subject, why.reason, why.message)
 
     def _notify_new_pods(self, uid: str) -> None:
         """Write the Event about Pods that were created, or seen, after the last one."""
-        why, last = self._claims.why(uid), self._last_events.get(uid)
+        why, last = self.claims.why(uid), self._last_events.get(uid)
         if why is not None and last is not None and last[0] is why.reason:
             self._notify(uid, why)
 
     def _refuse_others(self, uid: str) -> None:
         """Write an Event about each Pod that names a claim which another Pod has."""
-        claim, pod = self._state.claims[uid], self._claims.pod_of(uid)
-        for other in self._claims.record(uid).plan.others:
+        claim, pod = self.state.claims[uid], self.claims.pod_of(uid)
+        for other in self.claims.record(uid).plan.others:
             if pod is None or other.uid in self._refused:
                 continue
             self._refused.add(other.uid)
-            self._events.warn(
+            self.events.warn(
                 other.subject,
                 Reason.INVALID_SPEC,
                 f"ResourceClaim {claim.name} is allocated for Pod {pod.name}, and a claim is for "

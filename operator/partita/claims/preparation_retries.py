@@ -10,6 +10,7 @@ again, and while the API server does not know yet that kubelet may read the clai
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, NoReturn
 
@@ -33,30 +34,7 @@ _EVERY: Final = 1.0
 """Seconds between two checks."""
 
 
-class _RetryTimes:
-    """When each Pod is to be retried."""
-
-    def __init__(self) -> None:
-        self._pauses: dict[str, Pause] = {}
-        """Until the next retry, by UID of the Pod."""
-
-    def due(self, uids: set[str], now: datetime) -> list[str]:
-        """Return the Pods to retry now.
-
-        Parameters
-        ----------
-        uids
-            All Pods that are being prepared. The times of others are forgotten.
-        """
-        first = Pause(now, now + _RETRY_AFTER)
-        self._pauses = {uid: self._pauses.get(uid, first) for uid in uids}
-        due = sorted(uid for uid, pause in self._pauses.items() if not pause.holds(now))
-        for uid in due:
-            since, until = self._pauses[uid]
-            self._pauses[uid] = Pause(now, now + 2 * (until - since))
-        return due
-
-
+@dataclass
 class PreparationRetries:
     """Retries the preparation of Pods with allocated claims, until cancelled.
 
@@ -66,11 +44,13 @@ class PreparationRetries:
         The clock.
     """
 
-    def __init__(self, kube: Kube, state: State, *, now: Callable[[], datetime]) -> None:
-        self._kube = kube
-        self._state = state
-        self._now = now
-        self._times = _RetryTimes()
+    kube: Kube
+    state: State
+    now: Callable[[], datetime]
+
+    def __post_init__(self) -> None:
+        self._pauses: dict[str, Pause] = {}
+        """Until the next retry, by UID of each Pod that is being prepared."""
         self._log = structlog.get_logger().bind(part="pods")
 
     async def run(self) -> NoReturn:
@@ -81,15 +61,19 @@ class PreparationRetries:
 
     async def retry(self) -> None:
         """Retry the Pods that are due."""
-        pods = self._preparing()
-        for uid in self._times.due(set(pods), self._now()):
-            await self._retry(pods[uid])
+        pods, now = self._preparing(), self.now()
+        first = Pause(now, now + _RETRY_AFTER)
+        self._pauses = {uid: self._pauses.get(uid, first) for uid in pods}
+        for uid, pause in sorted(self._pauses.items()):
+            if not pause.holds(now):
+                self._pauses[uid] = Pause.of(now, 2 * (pause.until - pause.since).total_seconds())
+                await self._retry(pods[uid])
 
     def _preparing(self) -> dict[str, PodView]:
         """Return the Pods that are being prepared and whose GPU takes Pods, by UID."""
         return {
             pod.uid: pod
-            for pod in self._state.pods.values()
+            for pod in self.state.pods.values()
             if pod.startup is not None
             and pod.startup.preparing
             and not pod.deleting
@@ -98,7 +82,7 @@ class PreparationRetries:
 
     def _is_served(self, pod: PodView) -> bool:
         """Return whether a Pod has a slice of a ready GPU, or runs before its GPU is ready."""
-        state = self._state
+        state = self.state
         if pod.owner_kind == "GPUServer":
             return True  # a server Pod, whose claim may be NVIDIA's, or a probe Pod
         claims = state.allocated_for(pod.uid)
@@ -106,12 +90,12 @@ class PreparationRetries:
         return bool(servers) and all(state.servers[name].status.holds("Ready") for name in servers)
 
     async def _retry(self, pod: PodView) -> None:
-        notes = {ANNOTATION_PREPARE: format_time(self._now())}
+        notes = {ANNOTATION_PREPARE: format_time(self.now())}
         patch = {"metadata": {"uid": pod.uid, "annotations": notes}}
         try:
-            body = await self._kube.patch(PODS, pod.name, patch, namespace=pod.namespace)
+            body = await self.kube.patch(PODS, pod.name, patch, namespace=pod.namespace)
         except KubernetesError as error:
             self._log.info("preparation not retried", pod=pod.key, error=str(error))
             return
         self._log.info("preparation retried", pod=pod.key)
-        self._state.apply_pod(body)
+        self.state.apply_pod(body)

@@ -8,6 +8,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, NoReturn
 
@@ -19,7 +20,6 @@ from partita.models import ApplicationProfile
 from partita.models.profile import ApplicationKey
 from partita.scheduling.claim_request import application_of
 from partita.store.state import State
-from partita.times import Times
 
 __all__ = ["KEPT", "MOST", "ProfileExpiry", "expired_profiles"]
 
@@ -56,6 +56,7 @@ def expired_profiles(
     return found
 
 
+@dataclass
 class ProfileExpiry:
     """Deletes expired profiles until cancelled.
 
@@ -65,33 +66,31 @@ class ProfileExpiry:
         The clock.
     """
 
-    def __init__(
-        self, kube: Kube, state: State, *, now: Callable[[], datetime], times: Times = Times()
-    ) -> None:
-        self._kube = kube
-        self._state = state
-        self._now = now
-        self._times = times
+    kube: Kube
+    state: State
+    now: Callable[[], datetime]
+
+    def __post_init__(self) -> None:
         self._log = structlog.get_logger().bind(part="profiles")
 
     async def run(self) -> NoReturn:
         """Look for expired profiles again and again."""
         while True:
-            every = list(self._state.profiles.objects.values())
-            for profile in expired_profiles(every, self._in_use(), self._now()):
+            every = list(self.state.profiles.objects.values())
+            for profile in expired_profiles(every, self._in_use(), self.now()):
                 await self._delete(profile)
-            await asyncio.sleep(self._times.check_profiles)
+            await asyncio.sleep(self.kube.times.check_profiles)
 
     def _in_use(self) -> set[ApplicationKey]:
-        jobs = {(j.metadata.namespace, j.spec.application or "") for j in self._state.jobs.values()}
-        pods = self._state.pods.values()
+        jobs = {(j.metadata.namespace, j.spec.application or "") for j in self.state.jobs.values()}
+        pods = self.state.pods.values()
         return jobs | {(p.namespace, application_of(p.workload)) for p in pods}
 
     async def _delete(self, profile: ApplicationProfile) -> None:
         meta = profile.metadata
         try:
             with suppress(NotFoundError, ConflictError):
-                await self._kube.delete(PROFILES, meta.name, meta.namespace, uid=meta.uid)
+                await self.kube.delete(PROFILES, meta.name, meta.namespace, uid=meta.uid)
                 self._log.info("deleted", namespace=meta.namespace, profile=meta.name)
         except KubernetesError as error:
             self._log.warning("profile not deleted", profile=meta.name, error=str(error))

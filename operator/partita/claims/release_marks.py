@@ -6,6 +6,7 @@ waits before it signals the programs of a deleted Pod (`partita.pods.termination
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -16,11 +17,11 @@ from partita.kube.errors import KubernetesError
 from partita.scheduling.demand import Demand
 from partita.scheduling.ledger import ServerChange
 from partita.store.state import State
-from partita.times import Times
 
 __all__ = ["ReleaseMarks"]
 
 
+@dataclass
 class ReleaseMarks:
     """Writes the marks that `Demand.marks` requests, in one patch per GPU at a time.
 
@@ -32,20 +33,13 @@ class ReleaseMarks:
         Starts a task.
     """
 
-    def __init__(
-        self,
-        kube: Kube,
-        state: State,
-        demand: Demand,
-        *,
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
-        times: Times = Times(),
-    ) -> None:
-        self._times = times
-        self._kube = kube
-        self._state = state
-        self._marks = demand.marks
-        self._spawn = spawn
+    kube: Kube
+    state: State
+    demand: Demand
+    spawn: Callable[[Coroutine[Any, Any, None]], object]
+
+    def __post_init__(self) -> None:
+        self._marks = self.demand.marks
         self._writing: set[str] = set()
         self._log = structlog.get_logger().bind(part="claims")
 
@@ -54,7 +48,7 @@ class ReleaseMarks:
         for server in [name for name, marks in self._marks.items() if marks]:
             if server not in self._writing:
                 self._writing.add(server)
-                self._spawn(self._write(server))
+                self.spawn(self._write(server))
 
     async def _write(self, server: str) -> None:
         """Write the marks of a GPU until no more are requested."""
@@ -66,15 +60,15 @@ class ReleaseMarks:
                     for uid in marks:
                         self._marks[server].pop(uid, None)
                 else:
-                    await asyncio.sleep(self._times.retry_mark)
+                    await asyncio.sleep(self.kube.times.retry_mark)
         finally:
             self._writing.discard(server)
 
     async def _try(self, server: str, change: ServerChange) -> bool:
         """Write marks; return whether this is done, or the GPU is gone."""
         try:
-            written = await write_ledger(self._kube, self._state, server, change, lambda *_: True)
+            written = await write_ledger(self.kube, self.state, server, change, lambda *_: True)
         except KubernetesError as error:
             self._log.warning("release not marked", server=server, error=str(error))
             return False
-        return written or server not in self._state.servers
+        return written or server not in self.state.servers

@@ -15,7 +15,7 @@ from partita.jobs.job_reconciler import JobReconciler
 from partita.kube.client import CLAIMS, JOBS, PODS, SERVERS
 from partita.models.partition import PolicySpec
 from partita.process.reconcilers import Reconcilers
-from partita.scheduling.cycle import run_cycle
+from partita.scheduling.cycle import Cycle
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.demand import Demand
 from partita.scheduling.partition_state import PartitionState
@@ -148,14 +148,14 @@ async def ask_policies(
         under = partition.model_copy(
             update={"spec": partition.spec.model_copy(update={"policy": spec})}
         )
-        result = await run_cycle(
+        result = await Cycle(
             under,
             state,
             waiting=waiting,
             released=demand.releases,
             memory=PartitionState(PolicyRunner(spec), past_shares=past),
             now=now,
-        )
+        ).run()
         answers.append(_answer(asked, result, sharing, state, waiting[uid]))
     return answers
 

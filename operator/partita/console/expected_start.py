@@ -14,7 +14,7 @@ from partita.console.ask_policies import demand_on
 from partita.models import EstimatedStart, SharedGPUJob
 from partita.models.quantities import gib
 from partita.process.start_estimates import estimate, unsaid
-from partita.scheduling.cycle import run_cycle
+from partita.scheduling.cycle import Cycle
 from partita.scheduling.demand import Demand
 from partita.scheduling.gpu_state import readable_partition
 from partita.scheduling.partition_state import PartitionState
@@ -219,14 +219,14 @@ class StartPlanner:
         try:
             if waiting.is_behind(_UID):
                 return self._unsaid(BEHIND_OWN_JOBS.message)
-            result = await run_cycle(
+            result = await Cycle(
                 partition,
                 state,
                 waiting=waiting,
                 released=demand.releases,
                 memory=PartitionState(runner),
                 now=now,
-            )
+            ).run()
         finally:
             del state.jobs[_UID], waiting[_UID]
         if any(placed.id == _UID for placed, _ in result.placed):

@@ -5,7 +5,7 @@ It only reads `State` and adds to its queues; the loop carries out the plans.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from partita.claims.actions import Actions, PlacementDetails
@@ -53,6 +53,7 @@ _DELAYED = (
 )
 
 
+@dataclass
 class JobReconciler:
     """Plans every job, and records which jobs wait for GPUs and which release them.
 
@@ -64,15 +65,16 @@ class JobReconciler:
         When a job is tried again, and when its status is written.
     """
 
-    def __init__(self, state: State, times: Times = Times()) -> None:
-        self._state = state
-        self._times = times
-        self.records: defaultdict[str, JobRecord] = defaultdict(lambda: JobRecord(times))
+    state: State
+    times: Times = Times()
+
+    def __post_init__(self) -> None:
+        self.records: defaultdict[str, JobRecord] = defaultdict(lambda: JobRecord(self.times))
         """What is known of each job besides the state, by UID. Other components add to it."""
-        self.rejections = PodRejections(times)
+        self.rejections = PodRejections(self.times)
         self._delayed: dict[str, tuple[str, str]] = {}
         """Partition and namespace of jobs whose Pods take long to create, by UID."""
-        self.demand = Demand(state)
+        self.demand = Demand(self.state)
         self._capacities: defaultdict[str, LargestCapacity] = defaultdict(LargestCapacity)
 
     # Reports of other components.
@@ -87,7 +89,7 @@ class JobReconciler:
         Until it has answered, the other jobs of its partition and namespace wait if they have no
         Pod yet. Otherwise each of them would reserve GPUs in turn, if a webhook is slow.
         """
-        if uid not in self._state.queues.jobs.processing:
+        if uid not in self.state.queues.jobs.processing:
             return
         waiting, records = self.demand.waiting[self.partition_of(uid)], self.records
         self._delayed[uid] = self.partition_of(uid), namespace
@@ -95,7 +97,7 @@ class JobReconciler:
             plan = records[other].plan if other in records else None
             if plan is not None and not plan.has_pod:
                 del waiting[other]
-                self._state.queues.jobs.add(other)
+                self.state.queues.jobs.add(other)
 
     def placed(self, uid: str) -> None:
         """Record that GPUs are being allocated for a job."""
@@ -103,31 +105,31 @@ class JobReconciler:
 
     def explain(self, uid: str, found: Explained) -> None:
         """Record why a job waits after a cycle, and request a status update if needed."""
-        record, job, now = self.records[uid], self._state.jobs.get(uid), found.time
+        record, job, now = self.records[uid], self.state.jobs.get(uid), found.time
         if record.why is found.why:
             return  # it waits behind those that are considered, as before
         record.why, record.position, record.bypasses = found[:3]
         if record.is_news(found.why.reason, found.generation, now):
-            self._state.queues.job_statuses.add(uid)
+            self.state.queues.job_statuses.add(uid)
         elif job is not None and (seconds := record.refresh_in(job.status, now)) is not None:
-            self._state.queues.job_statuses.add_after(uid, seconds)
+            self.state.queues.job_statuses.add_after(uid, seconds)
 
     def expect(self, uid: str, expected: EstimatedStart | None) -> None:
         """Record when a waiting job is expected to start, and request a status update."""
         record = self.records.get(uid)
         if record is not None and record.expected != expected:
             record.expected = expected
-            self._state.queues.job_statuses.add(uid)
+            self.state.queues.job_statuses.add(uid)
 
     def refresh_largest(self, partition: str) -> bool:
         """Recompute the largest capacity of a partition; return whether it has changed."""
-        found = self._state.partitions.get(partition)
+        found = self.state.partitions.get(partition)
         largest = self.demand.largest
         old = largest.pop(partition, None)
         if found is None:
             self._capacities.pop(partition, None)
         else:
-            largest[partition] = self._capacities[partition].compute(found, self._state)
+            largest[partition] = self._capacities[partition].compute(found, self.state)
         return largest.get(partition) != old
 
     # Queries of other components.
@@ -147,7 +149,7 @@ class JobReconciler:
         asks, gpus
             What a cycle has placed, and the names of the GPUServers.
         """
-        state, record = self._state, self.records.get(asks.id)
+        state, record = self.state, self.records.get(asks.id)
         if (job := state.jobs.get(asks.id)) is None or record is None or record.plan is None:
             return None
         servers = [state.servers[name] for name in gpus if name in state.servers]
@@ -159,25 +161,25 @@ class JobReconciler:
     def pod_for(self, asks: Job, gpus: Sequence[str]) -> PodView | None:
         """Return the Pod that gets the GPUs of a placed job if nothing is left to be created."""
         found = self.allocation_for(asks, gpus)
-        return ready_pod(*found, self._state) if found is not None else None
+        return ready_pod(*found, self.state) if found is not None else None
 
     def placement_events(self, uid: str, placed: PlacementDetails) -> Iterable[UserEvent]:
         """Return the Events about the GPUs that a job has got."""
-        if (job := self._state.jobs.get(uid)) is None:
+        if (job := self.state.jobs.get(uid)) is None:
             return ()
-        partition = self._state.partitions.get(job.spec.partition)
-        return placement_events(job, placed, self._state.allocated(uid), partition)
+        partition = self.state.partitions.get(job.spec.partition)
+        return placement_events(job, placed, self.state.allocated(uid), partition)
 
     # Reconciliation.
 
     def actions(self, uid: str, now: datetime) -> Actions:
         """Plan one job again, and return what to do."""
-        if (finished := self._state.finished.get(uid)) is not None:
+        if (finished := self.state.finished.get(uid)) is not None:
             return self._revisit(finished, now)
         plan, claim = self.reconcile(uid, now), self.plan_claim(uid, now)
         if plan is None:
             return Actions(writes=claim.writes)
-        job = self._state.jobs[uid]
+        job = self.state.jobs[uid]
         return Actions(
             writes=claim.writes,
             events=tuple(events_of(job, plan)),
@@ -190,7 +192,7 @@ class JobReconciler:
 
     def _revisit(self, job: FinishedJob, now: datetime) -> Actions:
         """Delete a finished job after its time to live; read it if anything of it turned up."""
-        if self._state.has_leftovers(job.uid):
+        if self.state.has_leftovers(job.uid):
             return Actions(read=job)
         over = job.expires is not None and job.expires <= now
         return Actions(expired=job) if over else Actions(wake=job.expires)
@@ -206,23 +208,23 @@ class JobReconciler:
         delayed = self._delayed.pop(uid, None)
         if delayed is not None and delayed not in self._delayed.values():
             partition, namespace = delayed
-            jobs = (j.metadata for j in self._state.jobs_of(partition))
-            self._state.queues.jobs.add(*(meta.uid for meta in jobs if meta.namespace == namespace))
+            jobs = (j.metadata for j in self.state.jobs_of(partition))
+            self.state.queues.jobs.add(*(meta.uid for meta in jobs if meta.namespace == namespace))
         with self.demand.changing(uid, lambda: self.partition_of(uid)):
             return self._plan(uid, now)
 
     def _plan(self, uid: str, now: datetime) -> Plan | None:
-        job = self._state.jobs.get(uid)
-        if job is None and not self._state.unknown(uid):
+        job = self.state.jobs.get(uid)
+        if job is None and not self.state.unknown(uid):
             self._forget(uid, now)
-        if job is None or depends_on_unreadable(job, self._state):
+        if job is None or depends_on_unreadable(job, self.state):
             return None
         record = self.records[uid]
         record.partition = job.spec.partition
-        if said := second_claim_of_job(uid, self._state):
+        if said := second_claim_of_job(uid, self.state):
             self.rejections.note(job, WaitingReason(Reason.INVALID_SPEC, said), now)
             record.ending = Ending(Outcome.NOT_STARTED, said)
-        context = context_of(job, record, self._state, now)
+        context = context_of(job, record, self.state, now)
         plan = plan_job(job, context, now)
         if plan.phase is Phase.QUEUED and (why := self._nothing_larger(job, plan)):
             plan = plan_job(job, replace(context, nothing_larger=why), now)
@@ -236,13 +238,13 @@ class JobReconciler:
             record.why = record.position = record.explained = record.expected = None
             record.bypasses = 0
         over = all(a.outcome is not None for a in job.status.attempts)
-        if over and not self._state.is_allocated(uid):
+        if over and not self.state.is_allocated(uid):
             record.ending = None
         return plan
 
     def plan_claim(self, uid: str, _now: datetime) -> ClaimPlan:
         """Plan the claim of a job's attempt, which never waits: what waits is the job."""
-        state, job = self._state, self._state.jobs.get(uid)
+        state, job = self.state, self.state.jobs.get(uid)
         claim = state.claims.get(state.holder(uid))
         if job is None or claim is None or not is_wanted(job, claim.attempt):
             return ClaimPlan()
@@ -252,11 +254,11 @@ class JobReconciler:
         return plan_attempt_claim(claim, state.pods_of(uid), allocated)
 
     def _forget(self, uid: str, now: datetime) -> None:
-        allocated = self._state.allocated(uid)
-        alive = [p for p in self._state.pods_of(uid) if p.alive]
+        allocated = self.state.allocated(uid)
+        alive = [p for p in self.state.pods_of(uid) if p.alive]
         if not alive:
             self.demand.release(uid)
-        elif all(self._state.servers[name].spec.mode is SharingMode.MPS for name in allocated):
+        elif all(self.state.servers[name].spec.mode is SharingMode.MPS for name in allocated):
             self.demand.mark(uid, release_marks(alive, allocated, now))
         self._drop(uid)
 
@@ -268,7 +270,7 @@ class JobReconciler:
         """Return why no Pod of a job is to be created now; None if one may be."""
         if (refused := self.rejections.of(job, now)) is not None:
             return refused.why
-        pods = (pod for pod in self._state.pods_of(job.metadata.uid) if pod.alive)
+        pods = (pod for pod in self.state.pods_of(job.metadata.uid) if pod.alive)
         waiting = next((pod for pod in pods if pod.attempt == plan.next_attempt), None)
         if waiting is not None and waiting.other_gates:
             return not_admitted(waiting.other_gates[0])
@@ -285,7 +287,7 @@ class JobReconciler:
             return
         self.demand.waiting[request.partition][request.uid] = found
         if record.why is None:
-            partition = self._state.partitions[job.spec.partition]
+            partition = self.state.partitions[job.spec.partition]
             record.restore(job.status, partition.metadata.generation, now)
 
     def _nothing_larger(self, job: SharedGPUJob, plan: Plan) -> str:
@@ -301,10 +303,10 @@ class JobReconciler:
     def requeue_at(self, uid: str, now: datetime) -> datetime | None:
         """Return when the job must be reconciled again even if nothing changes."""
         record = self.records[uid]
-        times = [drain_deadline(server, self._state) for server in self._state.allocated(uid)]
+        times = [drain_deadline(server, self.state) for server in self.state.allocated(uid)]
         if record.plan:
             times += record.plan.wake, avoided_until(record.plan.attempts, now)
-        job = self._state.jobs.get(uid)
+        job = self.state.jobs.get(uid)
         refused = self.rejections.of(job, now) if job else None
         times.append(refused.pause.until if refused and refused.pause else None)
         return min((t for t in times if t is not None and t > now), default=None)
@@ -315,11 +317,11 @@ class JobReconciler:
         Numbers in a message and positions in the queue change often. If only they have changed, the
         status is written only every `Times.refresh`.
         """
-        job, record = self._state.jobs.get(uid), self.records.get(uid)
+        job, record = self.state.jobs.get(uid), self.records.get(uid)
         if job is None or record is None or record.plan is None:
             return None
         plan = record.plan
-        partition = self._state.partitions.get(job.spec.partition)
+        partition = self.state.partitions.get(job.spec.partition)
         cap = partition.spec.priority_cap(job.metadata.namespace) if partition else None
         status = job_status(
             job,
@@ -331,21 +333,21 @@ class JobReconciler:
             expected=record.expected,
             bypasses=record.bypasses,
             priority_cap=cap,
-            readable=not self._state.unreadable.problem(uid),
+            readable=not self.state.unreadable.problem(uid),
         )
         if plan.phase.finished and same_status(status, job.status) and not plan.expire:
-            self._state.archive(uid)
-            if uid in self._state.finished:
+            self.state.archive(uid)
+            if uid in self.state.finished:
                 self._drop(uid)
                 return None
         if seconds := record.show(status, job.status, now):
-            self._state.queues.job_statuses.add_after(uid, seconds)
-        return (status, within(job.status, status, self._times)) if seconds == 0 else None
+            self.state.queues.job_statuses.add_after(uid, seconds)
+        return (status, within(job.status, status, self.times)) if seconds == 0 else None
 
     def _place(self, uid: str, plan: Plan) -> Assignment | None:
-        if not (allocated := self._state.allocated(uid)):
+        if not (allocated := self.state.allocated(uid)):
             return None
-        servers = [self._state.servers[name] for name in allocated]
+        servers = [self.state.servers[name] for name in allocated]
         first = next(iter(allocated.values()))
         return Assignment(
             servers=tuple(allocated),

@@ -11,6 +11,7 @@ allocations and Pods on the same API server. Namespaces take turns.
 import asyncio
 import heapq
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -28,7 +29,6 @@ from partita.pods.startup import UNDERWAY
 from partita.scheduling.reasons import Reason, warns
 from partita.store.state import State
 from partita.store.work_queue import utc_now
-from partita.times import Times
 
 __all__ = ["StatusWriter"]
 
@@ -45,6 +45,7 @@ _DEFERRED = 2
 API server busy."""
 
 
+@dataclass
 class StatusWriter:
     """The only writer of SharedGPUJob statuses.
 
@@ -56,31 +57,19 @@ class StatusWriter:
         Called with each job as it was before its status was written, and with that status.
     now
         The clock.
-    times
-        Until a failed write is repeated.
     concurrent
         Maximum number of concurrent writes.
     """
 
-    def __init__(
-        self,
-        kube: Kube,
-        state: State,
-        jobs: JobReconciler,
-        events: Events,
-        *,
-        on_written: Callable[[SharedGPUJob, SharedGPUJobStatus], None] = lambda *_: None,
-        now: Callable[[], datetime] = utc_now,
-        times: Times = Times(),
-        concurrent: int = 32,
-    ) -> None:
-        self._times = times
-        self._kube = kube
-        self._state = state
-        self._jobs = jobs
-        self._events = events
-        self._on_written = on_written
-        self._now = now
+    kube: Kube
+    state: State
+    jobs: JobReconciler
+    events: Events
+    on_written: Callable[[SharedGPUJob, SharedGPUJobStatus], None] = lambda *_: None
+    now: Callable[[], datetime] = utc_now
+    concurrent: int = 32
+
+    def __post_init__(self) -> None:
         self._logged: dict[str, tuple[Phase | None, str]] = {}
         """Phase and reason in the last log line about each job."""
         self._wanted: dict[str, SharedGPUJobStatus] = {}
@@ -96,19 +85,19 @@ class StatusWriter:
         self._writing: set[str] = set()
         self._deferred = 0
         """Connections for deferred statuses that are writing or pausing."""
-        self._slots = asyncio.Semaphore(concurrent)
+        self._slots = asyncio.Semaphore(self.concurrent)
         self._changed = asyncio.Event()
         self._log = structlog.get_logger().bind(part="status")
 
     def update(self, uid: str) -> None:
         """Compute the status of a job, and schedule a write if it has changed."""
-        found = self._jobs.status(uid, self._now())
+        found = self.jobs.status(uid, self.now())
         if found is None:
-            if uid not in self._state.jobs:
+            if uid not in self.state.jobs:
                 self.drop(uid)
             return
         status, within = found
-        job = self._state.jobs[uid]
+        job = self.state.jobs[uid]
         line = status.phase, "" if status.reason in UNDERWAY else status.reason
         if line != self._logged.get(uid, (job.status.phase, job.status.reason)):
             self._logged[uid] = line
@@ -126,7 +115,7 @@ class StatusWriter:
         """Schedule a status write within some seconds. Of several times the earliest applies."""
         at = asyncio.get_running_loop().time() + within
         self._wanted[uid] = status
-        job = self._state.jobs.get(uid)
+        job = self.state.jobs.get(uid)
         known = (job.status.phase, job.status.reason) if job is not None else None
         rank = _NEW if known != (status.phase, status.reason) else _UPDATED
         rank = rank if within > 0 else _URGENT
@@ -159,7 +148,7 @@ class StatusWriter:
 
     async def _update_changed(self) -> None:
         """Update the statuses of reconciled jobs, and yield to the event loop after each."""
-        queues = self._state.queues
+        queues = self.state.queues
         while True:
             for uid in await queues.job_statuses.get(1):
                 try:
@@ -167,7 +156,7 @@ class StatusWriter:
                         self.update(uid)
                 except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
                     self._log.exception("status not computed", uid=uid)
-                    queues.jobs.add_after(uid, self._times.retry_after)
+                    queues.jobs.add_after(uid, self.kube.times.retry_after)
                 await asyncio.sleep(0)
 
     async def _next(self) -> tuple[str, bool]:
@@ -179,7 +168,7 @@ class StatusWriter:
                 at, uid = heapq.heappop(self._heap)
                 rank, due = self._due.get(uid, (_URGENT, None))
                 if due == at and uid not in self._writing:  # else it is pushed after the write
-                    job = self._state.jobs.get(uid)
+                    job = self.state.jobs.get(uid)
                     if rank == _URGENT:
                         self._others.discard(uid)
                     queue = self._others if rank > _URGENT else self._urgent
@@ -221,7 +210,7 @@ class StatusWriter:
         self._changed.set()
 
     async def _write(self, uid: str, status: SharedGPUJobStatus) -> None:
-        job = self._state.jobs.get(uid)
+        job = self.state.jobs.get(uid)
         try:
             if job is None:
                 return
@@ -232,7 +221,7 @@ class StatusWriter:
             if not patch:
                 return
             meta = job.metadata
-            body = await self._kube.patch(
+            body = await self.kube.patch(
                 JOBS,
                 meta.name,
                 {"metadata": {"uid": uid}, "status": patch},
@@ -240,7 +229,7 @@ class StatusWriter:
                 subresource="status",
                 resource_version=meta.resource_version,
             )
-            self._state.apply_job(body)
+            self.state.apply_job(body)
             self._report(job, status)
         except NotFoundError:
             self.drop(uid)
@@ -248,15 +237,15 @@ class StatusWriter:
             await self._read_again(job)
         except InvalidError as error:
             self._log.error("status refused", job=job.key if job else uid, error=str(error))
-            record = self._jobs.records[uid]
-            after = self._times.retry_after if record.status_refused else 0.0
+            record = self.jobs.records[uid]
+            after = self.kube.times.retry_after if record.status_refused else 0.0
             record.status_refused = True
-            self._state.queues.jobs.add_after(uid, after)
+            self.state.queues.jobs.add_after(uid, after)
         except KubernetesError as error:
             # Or the lease was renewed late. Nothing else would request this status again.
             self._log.warning("status not written", job=job.key if job else uid, error=str(error))
             if uid not in self._wanted:
-                self.want(uid, status, self._times.retry_after)
+                self.want(uid, status, self.kube.times.retry_after)
 
     async def _read_again(self, job: SharedGPUJob | None) -> None:
         """Read a job that was written meanwhile, perhaps by another operator, and replan it."""
@@ -264,29 +253,29 @@ class StatusWriter:
             return
         meta = job.metadata
         try:
-            self._state.apply_job(await self._kube.get(JOBS, meta.name, meta.namespace))
+            self.state.apply_job(await self.kube.get(JOBS, meta.name, meta.namespace))
         except KubernetesError as error:
             self._log.warning("job not read again", job=job.key, error=str(error))
         self._recompute(meta.uid)
 
     def _recompute(self, uid: str) -> None:
-        self._jobs.records[uid].written = None
-        self._state.queues.jobs.add(uid)
+        self.jobs.records[uid].written = None
+        self.state.queues.jobs.add(uid)
 
     def _report(self, job: SharedGPUJob, status: SharedGPUJobStatus) -> None:
         reason = status.reason if status.phase is Phase.QUEUED else ""
         if reason not in {*_PASSING, job.status.reason}:
-            emit = self._events.warn if warns(reason) else self._events.inform
+            emit = self.events.warn if warns(reason) else self.events.inform
             emit(job, reason, status.message)
         capped = next((c for c in status.conditions if c.type == "PriorityCapped"), None)
         changed = job.status.effective_priority != status.effective_priority
         if capped is not None and capped.status == "True" and changed:
-            self._events.warn(job, "PriorityCapped", capped.message)
+            self.events.warn(job, "PriorityCapped", capped.message)
         edited = job.status.observed_generation != status.observed_generation
         if edited and status.phase and status.phase.finished and job.status.phase is status.phase:
             # The admission policy partita-finished-jobs refuses most such changes beforehand.
-            self._events.inform(job, "StaysFinished", _STAYS_FINISHED)
+            self.events.inform(job, "StaysFinished", _STAYS_FINISHED)
         try:
-            self._on_written(job, status)
+            self.on_written(job, status)
         except Exception:  # noqa: BLE001 - an observer must not end the writer
             self._log.exception("status not reported", job=job.key)

@@ -7,6 +7,7 @@ has not changed, so the clocks of different nodes are never compared.
 import asyncio
 import math
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,6 +29,7 @@ LOOK_EVERY = 0.5
 """Seconds between two reads of a candidate: the maximum time without a leader after a release."""
 
 
+@dataclass
 class Lease:
     """One Lease for which this process is a candidate.
 
@@ -43,20 +45,19 @@ class Lease:
         Seconds without renewal after which others may acquire it.
     """
 
-    def __init__(
-        self, kube: Kube, *, namespace: str, name: str, identity: str, duration: float
-    ) -> None:
-        self._kube = kube
-        self._namespace = namespace
-        self._name = name
-        self.identity = identity
-        self.duration = duration
-        self._period = duration / 5
+    kube: Kube
+    namespace: str
+    name: str
+    identity: str
+    duration: float
+
+    def __post_init__(self) -> None:
+        self._period = self.duration / 5
         self._valid_until = 0.0
         self._record: tuple[Any, Any] | None = None
         self._free_at = 0.0
         """Time until which another process may be the leader, even if the Lease was deleted."""
-        self._log = structlog.get_logger().bind(part="lease", identity=identity)
+        self._log = structlog.get_logger().bind(part="lease", identity=self.identity)
 
     def held(self) -> bool:
         """Return whether this process is certainly the leader.
@@ -99,10 +100,10 @@ class Lease:
             return
         self._valid_until = 0.0
         try:
-            lease = await self._kube.get(LEASES, self._name, self._namespace)
+            lease = await self.kube.get(LEASES, self.name, self.namespace)
             if lease["spec"].get("holderIdentity") == self.identity:
                 lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
-                await self._kube.replace(LEASES, lease)
+                await self.kube.replace(LEASES, lease)
         except KubernetesError as error:
             self._log.warning("lease not released", error=str(error))
 
@@ -125,18 +126,18 @@ class Lease:
 
     async def _take(self, started: float, *, lapsed: bool) -> str | None:
         try:
-            lease = await self._kube.get(LEASES, self._name, self._namespace)
+            lease = await self.kube.get(LEASES, self.name, self.namespace)
         except NotFoundError:
             if lapsed or started < self._free_at:
                 # The Lease was deleted by hand. Its holder creates it again at its next renewal.
                 return str(self._record[0]) if self._record is not None else "nobody"
-            meta = {"name": self._name, "namespace": self._namespace}
+            meta = {"name": self.name, "namespace": self.namespace}
             try:
-                await self._kube.create(LEASES, {"metadata": meta, "spec": self._spec({}, 0)})
+                await self.kube.create(LEASES, {"metadata": meta, "spec": self._spec({}, 0)})
             except AlreadyExistsError:
                 return "another candidate"
             except NotFoundError:
-                self._log.error("namespace not found: create it", namespace=self._namespace)
+                self._log.error("namespace not found: create it", namespace=self.namespace)
                 return "nobody"
             self._valid_until = started + self.duration
             return None
@@ -157,7 +158,7 @@ class Lease:
         changes = int(spec.get("leaseTransitions") or 0) + (holder != self.identity)
         lease["spec"] = self._spec(spec, changes)
         try:
-            await self._kube.replace(LEASES, lease)
+            await self.kube.replace(LEASES, lease)
         except ConflictError:
             return "another candidate"
         self._valid_until = started + self.duration

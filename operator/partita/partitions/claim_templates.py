@@ -9,6 +9,7 @@ sizes do not delay those of other namespaces.
 
 import asyncio
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import structlog
@@ -32,7 +33,6 @@ from partita.models.device_class import device_class_of
 from partita.models.template_name import TemplateName
 from partita.store.state import State
 from partita.store.views import PodView
-from partita.times import Times
 
 __all__ = ["MOST", "ClaimTemplates", "build_claim_template", "partition_for"]
 
@@ -42,17 +42,18 @@ MOST: Final = 100
 """Templates of one namespace. An assumption: programs need fewer sizes."""
 
 
+@dataclass
 class ClaimTemplates:
     """The only writer of templates whose names `TemplateName` can read.
 
     A template of such a name that a user has created is left alone.
     """
 
-    def __init__(self, kube: Kube, state: State, events: Events, times: Times = Times()) -> None:
-        self._times = times
-        self._kube = kube
-        self._state = state
-        self._events = events
+    kube: Kube
+    state: State
+    events: Events
+
+    def __post_init__(self) -> None:
         self._changed = asyncio.Event()
         self._asking: dict[str, dict[str, dict[str, PodView]]] = {}
         """Names of the templates that each namespace lacks, and the Pods that name them, by UID."""
@@ -64,7 +65,7 @@ class ClaimTemplates:
 
     def pod_changed(self, uid: str) -> None:
         """Note that a Pod may wait for a template."""
-        pod = self._state.pods.get(uid)
+        pod = self.state.pods.get(uid)
         if pod is not None and self._ask(pod):
             self._changed.set()
 
@@ -82,9 +83,9 @@ class ClaimTemplates:
         due = clock()
         while True:
             if clock() >= due:
-                due = clock() + self._times.check_templates
+                due = clock() + self.kube.times.check_templates
                 self._asking = {}
-                for pod in self._state.pods.values():
+                for pod in self.state.pods.values():
                     self._ask(pod)
                 await self._delete_unused(clock())
             self._changed.clear()
@@ -104,13 +105,13 @@ class ClaimTemplates:
             del self._asking[namespace]
         problem = await self._create(name, namespace)
         for pod in pods.values() if problem else ():
-            self._events.warn(pod.subject, "NoClaimTemplate", problem)
+            self.events.warn(pod.subject, "NoClaimTemplate", problem)
 
     async def _create(self, text: str, namespace: str) -> str:
         """Create a template; return why that is not possible, or empty."""
         if (name := TemplateName.parse(text)) is None:
             return "" if await self._is_there(text, namespace) else TemplateName.problem(text)
-        found = partition_for(name, namespace, self._state)
+        found = partition_for(name, namespace, self.state)
         if isinstance(found, str):
             return found
         existing = self._existing.setdefault(namespace, set())
@@ -123,7 +124,7 @@ class ClaimTemplates:
                 "templates that none needs"
             )
         try:
-            await self._kube.create(CLAIM_TEMPLATES, build_claim_template(name, found, namespace))
+            await self.kube.create(CLAIM_TEMPLATES, build_claim_template(name, found, namespace))
         except AlreadyExistsError:
             return ""
         except KubernetesError as error:
@@ -136,7 +137,7 @@ class ClaimTemplates:
         """Return whether a user has created a template of this name."""
         own = f"metadata.name={name}"
         try:
-            listed, _ = await self._kube.list(
+            listed, _ = await self.kube.list(
                 CLAIM_TEMPLATES, namespace=namespace, field_selector=own
             )
         except KubernetesError:
@@ -146,11 +147,11 @@ class ClaimTemplates:
     async def _delete_unused(self, now: float) -> None:
         own = ",".join(f"{key}={value}" for key, value in PART_OF.items())
         try:
-            listed, _ = await self._kube.list(CLAIM_TEMPLATES, label_selector=own)
+            listed, _ = await self.kube.list(CLAIM_TEMPLATES, label_selector=own)
         except KubernetesError:
             return  # the kind is not served, or this is tried again soon
         self._existing = {}
-        pods = (p for p in self._state.pods.values() if p.alive)
+        pods = (p for p in self.state.pods.values() if p.alive)
         used = {(p.namespace, str(name)) for p in pods for name in _named(p)}
         unused: dict[str, float] = {}
         for one in listed:
@@ -162,10 +163,10 @@ class ClaimTemplates:
                 continue  # it has another purpose
             if (meta["namespace"], meta["name"]) not in used:
                 unused[meta["uid"]] = self._unused_since.get(meta["uid"], now)
-            expired = now - unused.get(meta["uid"], now) >= self._times.unused_template
+            expired = now - unused.get(meta["uid"], now) >= self.kube.times.unused_template
             if expired or not self._serves(one, name):
                 with suppress(KubernetesError):  # it is gone, or this is tried again soon
-                    await self._kube.delete(
+                    await self.kube.delete(
                         CLAIM_TEMPLATES, meta["name"], meta["namespace"], uid=meta["uid"]
                     )
                 existing.discard(meta["name"])
@@ -173,7 +174,7 @@ class ClaimTemplates:
 
     def _serves(self, template: Json, name: TemplateName) -> bool:
         """Return whether a template still names the device class that it should."""
-        found = partition_for(name, template["metadata"]["namespace"], self._state)
+        found = partition_for(name, template["metadata"]["namespace"], self.state)
         requests = (template["spec"]["spec"].get("devices") or {}).get("requests") or ()
         classes = [(one.get("exactly") or {}).get("deviceClassName") for one in requests]
         return not isinstance(found, str) and classes == [device_class_of(found.metadata.name)]

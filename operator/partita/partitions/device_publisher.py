@@ -8,6 +8,7 @@ of its node when it starts, and 30 s after a driver is gone
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import structlog
@@ -22,21 +23,21 @@ from partita.kube.errors import (
 )
 from partita.partitions.devices import PROBE_SLICE, desired_classes, desired_slices, keeps_taints
 from partita.store.state import State
-from partita.times import Times
 
 __all__ = ["DevicePublisher"]
 
 Json = dict[str, Any]
 
 
+@dataclass
 class DevicePublisher:
     """The only writer of the DeviceClasses and ResourceSlices of Partita."""
 
-    def __init__(self, kube: Kube, state: State, times: Times = Times()) -> None:
-        self._times = times
-        self._kube = kube
-        self._state = state
-        self._queue = state.queues.devices
+    kube: Kube
+    state: State
+
+    def __post_init__(self) -> None:
+        self._queue = self.state.queues.devices
         self._written: dict[tuple[Kind, str], tuple[Json, str]] = {}
         """What was written last, and the resource version that it got, by kind and name."""
         self._problem = ""
@@ -53,9 +54,9 @@ class DevicePublisher:
             if problem and problem != self._problem:
                 self._log.warning("devices not published", error=problem)
             self._problem = problem
-            await asyncio.sleep(self._times.devices_pause)
+            await asyncio.sleep(self.kube.times.devices_pause)
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._times.check_devices):
+                async with asyncio.timeout(self.kube.times.check_devices):
                     await self._queue.get()
 
     async def reconcile(self) -> None:
@@ -66,21 +67,21 @@ class DevicePublisher:
         KubernetesError
             If the API server refuses a request.
         """
-        kept = await self._kube.create(RESOURCE_SLICES, PROBE_SLICE, dry_run=True)
+        kept = await self.kube.create(RESOURCE_SLICES, PROBE_SLICE, dry_run=True)
         tainted = keeps_taints(kept)
         classes: dict[str, Json] = {}
         slices: dict[str, Json] = {}
-        for name, partition in self._state.partitions.items():
+        for name, partition in self.state.partitions.items():
             if not partition.metadata.deletion_timestamp:
                 classes |= desired_classes(partition, tainted=tainted)
-                slices |= desired_slices(partition, self._state.servers_of(name))
+                slices |= desired_slices(partition, self.state.servers_of(name))
         # A class that selects devices must not exist before it is known that they are tainted.
         await self._write(DEVICE_CLASSES, classes)
         await self._write(RESOURCE_SLICES, slices)
 
     async def _write(self, kind: Kind, desired: Mapping[str, Json]) -> None:
         own = ",".join(f"{key}={value}" for key, value in PART_OF.items())
-        listed, _ = await self._kube.list(kind, label_selector=own)
+        listed, _ = await self.kube.list(kind, label_selector=own)
         found = {one["metadata"]["name"]: one["metadata"] for one in listed}
         for name, body in desired.items():
             version = found[name]["resourceVersion"] if name in found else ""
@@ -90,16 +91,16 @@ class DevicePublisher:
         for name in found.keys() - desired.keys():
             if self._owner_exists(found[name]):
                 with suppress(NotFoundError, ConflictError):
-                    await self._kube.delete(kind, name, uid=found[name]["uid"])
+                    await self.kube.delete(kind, name, uid=found[name]["uid"])
         for key in [k for k in self._written if k[0] is kind and k[1] not in desired]:
             del self._written[key]
 
     async def _put(self, kind: Kind, name: str, body: Json) -> Json:
         """Create an object, or make an existing one equal to it."""
         try:
-            created = await self._kube.create(kind, body)
+            created = await self.kube.create(kind, body)
         except AlreadyExistsError:
-            return await self._kube.patch(kind, name, body)
+            return await self.kube.patch(kind, name, body)
         self._log.info("published", kind=kind.kind, name=name)
         return created
 
@@ -110,5 +111,5 @@ class DevicePublisher:
         object stays.
         """
         uids = {owner["uid"] for owner in meta.get("ownerReferences") or ()}
-        known = (*self._state.partitions.values(), *self._state.servers.values())
+        known = (*self.state.partitions.values(), *self.state.servers.values())
         return any(one.metadata.uid in uids for one in known)

@@ -88,6 +88,7 @@ def _may_show(probe: PodView) -> bool:
     return not probe.outcome.finished or probe.outcome.outcome is Outcome.FAILED
 
 
+@dataclass
 class LimitProbes:
     """Creates and deletes the probe Pods.
 
@@ -97,11 +98,12 @@ class LimitProbes:
         Settings of the server Pods, whose image and namespace the probe Pods use.
     """
 
-    def __init__(self, kube: Kube, state: State, settings: ServerPodSettings) -> None:
-        self._kube = kube
-        self._state = state
-        self._settings = settings
-        self._queue = state.queues.gpu_servers
+    kube: Kube
+    state: State
+    settings: ServerPodSettings
+
+    def __post_init__(self) -> None:
+        self._queue = self.state.queues.gpu_servers
         self._created: dict[str, float] = {}
         """Time of the last creation, by name of the probe Pod."""
         self._deleted: dict[str, str] = {}
@@ -130,7 +132,7 @@ class LimitProbes:
         KubernetesError
             If the API server refuses a request.
         """
-        found = ((s.metadata.name, self._state.probe_pod(s)) for s in servers)
+        found = ((s.metadata.name, self.state.probe_pod(s)) for s in servers)
         probes = {name: probe for name, probe in found if probe is not None}
         todo = plan_probes(servers, pods, probes)
         for probe in todo.delete:
@@ -147,7 +149,7 @@ class LimitProbes:
         self._log.info("deleting probe", pod=probe.name)
         with suppress(NotFoundError, ConflictError):  # gone already
             # Its program has nothing to finish. A grace of 0 would not wait for kubelet.
-            await self._kube.delete(PODS, probe.name, probe.namespace, uid=probe.uid, grace=1)
+            await self.kube.delete(PODS, probe.name, probe.namespace, uid=probe.uid, grace=1)
         self._deleted[probe.name] = probe.uid
 
     async def _create(self, server: GPUServer, partition: GPUPartition) -> None:
@@ -159,14 +161,14 @@ class LimitProbes:
         self._created[name] = now
         self._log.info("creating probe", gpu=server.metadata.name)
         try:
-            manifest = build_probe_pod(server, partition, self._settings)
-            body = await self._kube.create(PODS, manifest)
+            manifest = build_probe_pod(server, partition, self.settings)
+            body = await self.kube.create(PODS, manifest)
         except AlreadyExistsError:
             # Another operator's, or that of an earlier GPUServer, which is garbage-collected.
             self._queue.add_after(server.spec.partition, AGAIN_AFTER)
             return
-        self._state.apply_pod(body)
-        if (probe := self._state.probe_pod(server)) is not None:
+        self.state.apply_pod(body)
+        if (probe := self.state.probe_pod(server)) is not None:
             await self._claim(server, probe)
 
     async def _claim(self, server: GPUServer, probe: PodView) -> None:
@@ -176,6 +178,6 @@ class LimitProbes:
         claim = build_probe_claim(server, probe.name, probe.uid, entry)
         slices = (slice_parameters(entry, server),)
         try:
-            await create_allocated(self._kube, claim, slices, server.status.node, now)
+            await create_allocated(self.kube, claim, slices, server.status.node, now)
         except (NameTakenError, ConflictError):  # that of an earlier probe Pod
             self._queue.add_after(server.spec.partition, AGAIN_AFTER)

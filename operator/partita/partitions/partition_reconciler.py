@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -46,25 +47,21 @@ PROBE_ENDS_WITHIN = 30.0
 Pod ends within a few seconds if its agent runs."""
 
 
+@dataclass
 class PartitionReconciler:
     """Creates and releases the GPUs of each partition.
 
     It processes the partitions in `state.queues.gpu_servers`.
     """
 
-    def __init__(
-        self,
-        kube: Kube,
-        state: State,
-        events: Events,
-        settings: ServerPodSettings,
-    ) -> None:
-        self._kube = kube
-        self._state = state
-        self._events = events
-        self._settings = settings
-        self._queue = state.queues.gpu_servers
-        self._probes = LimitProbes(kube, state, settings)
+    kube: Kube
+    state: State
+    events: Events
+    settings: ServerPodSettings
+
+    def __post_init__(self) -> None:
+        self._queue = self.state.queues.gpu_servers
+        self._probes = LimitProbes(self.kube, self.state, self.settings)
         self._budgets: dict[str, tuple[str, bool]] = {}
         """By GPUServer name: the UID for which the budget was last written, and whether the budget
         exists."""
@@ -92,22 +89,22 @@ class PartitionReconciler:
             self.problems[name] = problem
         else:
             del self.problems[name]
-        self._state.queues.partition_statuses.add(name)
+        self.state.queues.partition_statuses.add(name)
 
     async def _reconcile(self, name: str) -> StuckPods | None:
         """Reconcile one partition; return why its server Pods could not be created, if so."""
-        partition = self._state.partitions.get(name)
-        await self._maintain(self._state.servers_of(name))
-        servers = self._state.servers_of(name)
+        partition = self.state.partitions.get(name)
+        await self._maintain(self.state.servers_of(name))
+        servers = self.state.servers_of(name)
         todo = plan_gpu_servers(
             partition,
             servers,
             self._pods(servers),
-            self._state.nodes,
+            self.state.nodes,
             ending=self._ending(servers),
             probing=self._probing(servers),
-            template_hash=server_pod_hash(partition, self._settings) if partition else "",
-            unknown=bool(self._state.unknown_of(name)),
+            template_hash=server_pod_hash(partition, self.settings) if partition else "",
+            unknown=bool(self.state.unknown_of(name)),
         )
         for server, pod in todo.record:
             await self._record(server, pod)
@@ -128,14 +125,14 @@ class PartitionReconciler:
             await self._reset(server)
         for server in todo.finish:
             await self._finish(server)
-        servers = self._state.servers_of(name)
+        servers = self.state.servers_of(name)
         await self._protect(servers)
         await self._probes.reconcile(partition, servers, self._pods(servers))
         return problem
 
     def _pods(self, servers: Sequence[GPUServer]) -> dict[str, PodView]:
         """Return server Pods, by name of their GPUServer."""
-        found = ((s.metadata.name, self._state.server_pod(s.metadata.name)) for s in servers)
+        found = ((s.metadata.name, self.state.server_pod(s.metadata.name)) for s in servers)
         return {name: pod for name, pod in found if pod is not None}
 
     def _ending(self, servers: Sequence[GPUServer]) -> set[str]:
@@ -145,11 +142,11 @@ class PartitionReconciler:
             allocated = server.status.allocations
             if not allocated:
                 continue
-            pods = [self._state.pods.get(entry.pod_uid) for entry in allocated.values()]
+            pods = [self.state.pods.get(entry.pod_uid) for entry in allocated.values()]
             alive = [pod for pod in pods if pod is not None and pod.alive]
             if alive and all(pod.deleting for pod in alive):
                 found.add(server.metadata.name)
-            elif self._state.server_pod(server.metadata.name) is None:
+            elif self.state.server_pod(server.metadata.name) is None:
                 # Its Pods are evicted; their deletion does not queue the partition.
                 self._queue.add_after(server.spec.partition, RETRY_AFTER)
         return found
@@ -162,14 +159,14 @@ class PartitionReconciler:
         now = datetime.now(UTC)
         found = set()
         for server in servers:
-            since, probe = server.metadata.deletion_timestamp, self._state.probe_pod(server)
+            since, probe = server.metadata.deletion_timestamp, self.state.probe_pod(server)
             if since and probe and probe.node and seconds_since(since, now) < PROBE_ENDS_WITHIN:
                 found.add(server.metadata.name)
                 self._queue.add_after(server.spec.partition, RETRY_AFTER)
         return found
 
     async def _maintain(self, servers: Sequence[GPUServer]) -> None:
-        todo = maintain(servers, self._pods(servers), self._state.nodes)
+        todo = maintain(servers, self._pods(servers), self.state.nodes)
         for server in todo.drain:
             self._log.info("draining gpu", gpu=server.metadata.name, node=server.status.node)
             now = format_time(datetime.now(UTC))
@@ -185,7 +182,7 @@ class PartitionReconciler:
         """Change a GPUServer; later if it was written meanwhile, and the watch is behind."""
         meta = server.metadata
         try:
-            body = await self._kube.patch(
+            body = await self.kube.patch(
                 SERVERS,
                 meta.name,
                 patch,
@@ -195,7 +192,7 @@ class PartitionReconciler:
         except (NotFoundError, ConflictError):
             self._queue.add_after(server.spec.partition, RETRY_AFTER)
             return
-        self._state.apply_server(body)
+        self.state.apply_server(body)
 
     async def _protect(self, servers: Sequence[GPUServer]) -> None:
         """Create or delete the disruption budget of each server Pod."""
@@ -203,8 +200,8 @@ class PartitionReconciler:
             if server.metadata.deletion_timestamp is not None:
                 self._budgets.pop(server.metadata.name, None)
                 continue  # its budget is garbage-collected with it
-            pod = self._state.server_pod(server.metadata.name)
-            node = self._state.nodes.get(pod.node if pod else server.status.node)
+            pod = self.state.server_pod(server.metadata.name)
+            node = self.state.nodes.get(pod.node if pod else server.status.node)
             await self._set_budget(server, wanted=is_protected(server, node))
 
     async def _set_budget(self, server: GPUServer, *, wanted: bool) -> None:
@@ -213,10 +210,10 @@ class PartitionReconciler:
             return
         if wanted:
             with suppress(AlreadyExistsError):  # an earlier operator created it
-                await self._kube.create(BUDGETS, build_budget(server, self._settings.namespace))
+                await self.kube.create(BUDGETS, build_budget(server, self.settings.namespace))
         else:
             with suppress(NotFoundError):
-                await self._kube.delete(BUDGETS, budget_name(server), self._settings.namespace)
+                await self.kube.delete(BUDGETS, budget_name(server), self.settings.namespace)
         self._budgets[name] = uid, wanted
 
     async def _create(self, partition: GPUPartition, todo: GPUServerChanges) -> StuckPods | None:
@@ -224,16 +221,16 @@ class PartitionReconciler:
             self._log.info("creating gpu server", partition=partition.metadata.name, gpu=name)
             body = await self._create_server(partition, name)
             if body is not None:
-                self._state.apply_server(body)
-        fresh = [self._state.servers[n] for n in todo.create_servers if n in self._state.servers]
+                self.state.apply_server(body)
+        fresh = [self.state.servers[n] for n in todo.create_servers if n in self.state.servers]
         without = [
             server
             for server in [*todo.create_pods, *fresh, *todo.bring_back]
-            if self._state.server_pod(server.metadata.name) is None
+            if self.state.server_pod(server.metadata.name) is None
         ]
         if without and partition.spec.gpu_source == "DRA":
             try:
-                await create_gpu_claim_template(self._kube, partition, self._settings.namespace)
+                await create_gpu_claim_template(self.kube, partition, self.settings.namespace)
             except GPUSourceError as error:
                 return StuckPods("GPUSourceMissing", str(error))
         for server in without:
@@ -247,19 +244,19 @@ class PartitionReconciler:
         self, server: GPUServer, partition: GPUPartition, *, pinned: bool
     ) -> None:
         node = server.status.node if pinned else ""
-        manifest = build_server_pod(server, partition, self._settings, node=node)
-        name, namespace = server.metadata.name, self._settings.namespace
+        manifest = build_server_pod(server, partition, self.settings, node=node)
+        name, namespace = server.metadata.name, self.settings.namespace
         try:
-            self._state.apply_pod(await self._kube.create(PODS, manifest))
+            self.state.apply_pod(await self.kube.create(PODS, manifest))
         except AlreadyExistsError:
             if await self._is_taken(server):
                 return
-        pod = self._state.server_pod(name)
+        pod = self.state.server_pod(name)
         if pod is not None:
             await self._record(server, pod)
             return
         if not pinned:  # else it is recorded once the report of the last one is reset
-            self._events.warn(
+            self.events.warn(
                 partition,
                 "ServerPodNameTaken",
                 f"delete Pod {namespace}/{name}: it does not belong to GPUServer {name}",
@@ -272,14 +269,14 @@ class PartitionReconciler:
         Return whether it is that of an earlier GPUServer. It is deleted, because its agent reports
         to this one until it is garbage-collected, and the partition is looked at again.
         """
-        name, namespace = server.metadata.name, self._settings.namespace
+        name, namespace = server.metadata.name, self.settings.namespace
         with suppress(NotFoundError, ConflictError):
-            body = await self._kube.get(PODS, name, namespace)
-            self._state.apply_pod(body)
+            body = await self.kube.get(PODS, name, namespace)
+            self.state.apply_pod(body)
             owners = body["metadata"].get("ownerReferences") or ()
             if any(o["kind"] == "GPUServer" and o["uid"] != server.metadata.uid for o in owners):
                 self._queue.add_after(server.spec.partition, RETRY_AFTER)
-                await self._kube.delete(PODS, name, namespace, uid=body["metadata"]["uid"])
+                await self.kube.delete(PODS, name, namespace, uid=body["metadata"]["uid"])
                 return True
         return False
 
@@ -300,12 +297,12 @@ class PartitionReconciler:
         }
         try:
             return await without_field_owners(
-                self._kube, SERVERS, await self._kube.create(SERVERS, manifest)
+                self.kube, SERVERS, await self.kube.create(SERVERS, manifest)
             )
         except AlreadyExistsError:
-            found = await self._kube.get(SERVERS, name)
+            found = await self.kube.get(SERVERS, name)
             if found["spec"].get("partition") != meta.name:
-                self._events.warn(
+                self.events.warn(
                     partition,
                     "GPUServerNameTaken",
                     f"GPUServer {name} belongs to partition {found['spec'].get('partition')}: "
@@ -317,15 +314,15 @@ class PartitionReconciler:
     async def _delete_server(self, server: GPUServer) -> None:
         meta = server.metadata
         try:
-            await self._kube.delete(SERVERS, meta.name, uid=meta.uid)
-            self._state.apply_server(await self._kube.get(SERVERS, meta.name))
+            await self.kube.delete(SERVERS, meta.name, uid=meta.uid)
+            self.state.apply_server(await self.kube.get(SERVERS, meta.name))
         except (NotFoundError, ConflictError):
             pass  # gone already
 
     async def _delete_pod(self, pod: PodView) -> None:
-        gone = bool(pod.node) and pod.node not in self._state.nodes
+        gone = bool(pod.node) and pod.node not in self.state.nodes
         with suppress(NotFoundError, ConflictError):  # gone already
-            await self._kube.delete(
+            await self.kube.delete(
                 PODS, pod.name, pod.namespace, uid=pod.uid, grace=0 if gone else None
             )
 
@@ -335,7 +332,7 @@ class PartitionReconciler:
         The previous leader may have created that Pod already, and it may be missing in the
         informer.
         """
-        if await self._is_taken(server) or self._state.server_pod(server.metadata.name) is not None:
+        if await self._is_taken(server) or self.state.server_pod(server.metadata.name) is not None:
             return
         self._log.info("gpu lost its server", gpu=server.metadata.name)
         empty = dict.fromkeys(

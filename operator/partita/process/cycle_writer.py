@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -30,53 +31,43 @@ from partita.store.claim_view import ClaimView
 from partita.store.state import State
 from partita.store.views import PodView
 from partita.store.watched_kinds import feeds
-from partita.times import Times
 from partita_policies.types import Job
 
 __all__ = ["CycleWriter"]
 
 
+@dataclass
 class CycleWriter:
     """Writes Pods, allocations and releases.
 
     Parameters
     ----------
-    now, times
-        The clock, and what the writes wait for.
+    now
+        The clock.
     spawn
         Starts a task.
     """
 
-    def __init__(
-        self,
-        kube: Kube,
-        state: State,
-        reconcilers: Reconcilers,
-        events: Events,
-        *,
-        now: Callable[[], datetime],
-        spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]] = asyncio.create_task,
-        times: Times = Times(),
-    ) -> None:
-        self._times = times
-        self._kube = kube
-        self._state = state
-        self._of = reconcilers.of
-        self._jobs = reconcilers.jobs
-        self._demand = reconcilers.jobs.demand
-        self._now = now
-        self._spawn = spawn
-        self._queue = state.queues.jobs
-        self._events = events
-        self.attempts = AttemptPods(kube, state, events)
+    kube: Kube
+    state: State
+    reconcilers: Reconcilers
+    events: Events
+    now: Callable[[], datetime]
+    spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]] = asyncio.create_task
+
+    def __post_init__(self) -> None:
+        self._of = self.reconcilers.of
+        self._jobs = self.reconcilers.jobs
+        self._demand = self.reconcilers.jobs.demand
+        self._queue = self.state.queues.jobs
+        self.attempts = AttemptPods(self.kube, self.state, self.events)
         self.claims = ClaimAllocations(
-            kube,
-            state,
-            reconcilers.claims,
-            events,
+            self.kube,
+            self.state,
+            self.reconcilers.claims,
+            self.events,
             plan=lambda uid, at: self._of(uid).plan_claim(uid, at),
-            now=now,
-            times=times,
+            now=self.now,
         )
         self._postponed: set[str] = set()  # jobs for which a request failed
         self._log = structlog.get_logger().bind(part="cycle_writer")
@@ -99,7 +90,7 @@ class CycleWriter:
         list
             The jobs whose Pods are still being created, with their GPUs.
         """
-        since, name = self._now(), partition.metadata.name if partition is not None else ""
+        since, name = self.now(), partition.metadata.name if partition is not None else ""
         placed = {job.id: (job, gpus) for job, gpus in result.placed}
         claims: dict[str, ClaimView] = {}  # of the placed jobs whose Pods exist
         started: set[str] = set()
@@ -107,23 +98,23 @@ class CycleWriter:
         self._queue.start(*placed)
         try:
             changes = await self._releases(released)
-            users = {self._state.user_of(u) for one in changes.values() for u in one.release}
+            users = {self.state.user_of(u) for one in changes.values() for u in one.release}
             pods = await self._pods_for(result, name, late)
             claims = {
                 uid: claim
                 for uid, pod in pods.items()
-                for claim in self._state.claims_of_user(uid)
+                for claim in self.state.claims_of_user(uid)
                 if claim.may_be_placed and claim.attempt == pod.attempt
             }
             for uid, claim in claims.items():
                 job, gpus = placed[uid]
                 memory = {gpu: result.allocated[gpu].memory for gpu in gpus}
                 entries = ledger_entries(
-                    job, memory, self._state.servers, claim=claim, pod=pods[uid], since=since
+                    job, memory, self.state.servers, claim=claim, pod=pods[uid], since=since
                 )
                 for gpu, entry in entries.items():
                     changes[gpu].allocate[claim.uid] = entry
-            grown = raised_entries(result.grown, self._state, since)
+            grown = raised_entries(result.grown, self.state, since)
             for growth, _, larger in grown:
                 changes[growth.gpu_server].grow[growth.job.id] = larger
             releasing = users - self._queue.processing
@@ -134,7 +125,7 @@ class CycleWriter:
             finally:
                 for uid in releasing:
                     self._done(uid)
-            report_raised(grown, self._state, self._events)
+            report_raised(grown, self.state, self.events)
             for uid in claims:
                 job, gpus = placed[uid]
                 if all(written[gpu] for gpu in gpus):
@@ -144,9 +135,9 @@ class CycleWriter:
             # The next reconciliation of the job or the claim releases a partial allocation.
             for uid in placed.keys() - started - late:
                 self._done(uid)
-        tasks = [self._spawn(self.claims.carry_out(uid)) for uid in claims if uid in started]
+        tasks = [self.spawn(self.claims.carry_out(uid)) for uid in claims if uid in started]
         if tasks:
-            await asyncio.wait(tasks, timeout=self._times.pods_started)
+            await asyncio.wait(tasks, timeout=self.kube.times.pods_started)
         return [placed[uid] for uid in late]
 
     def _report(
@@ -163,11 +154,11 @@ class CycleWriter:
             policy=policy,
             reason=(answer.failure if answer else "") or "it fits",
         )
-        amount = _amount(job, self._state.allocated(job.id).values())
+        amount = _amount(job, self.state.allocated(job.id).values())
         where = f"{', '.join(gpus)} (node {result.allocated[gpus[0]].node})"
         placed = PlacementDetails(job, pod, amount, where, policy)
         for event in self._of(job.id).placement_events(job.id, placed):
-            self._events.emit(event)
+            self.events.emit(event)
 
     async def _pods_for(
         self, result: CycleResult, partition: str, late: set[str]
@@ -185,9 +176,9 @@ class CycleWriter:
             if (there := self._existing_pod(job, gpus)) is not None:
                 pods[job.id] = there
             else:
-                creations[job.id] = self._spawn(self._create_pod(job, gpus))
+                creations[job.id] = self.spawn(self._create_pod(job, gpus))
         if creations:
-            await asyncio.wait(creations.values(), timeout=self._times.pods_created)
+            await asyncio.wait(creations.values(), timeout=self.kube.times.pods_created)
         for uid, task in creations.items():
             if not task.done():
                 late.add(uid)
@@ -195,7 +186,7 @@ class CycleWriter:
             elif (created := task.result()) is not None:
                 pods[uid] = created
             else:  # its GPUs are free for others
-                self._state.queues.partitions.add(partition)
+                self.state.queues.partitions.add(partition)
         return pods
 
     async def _releases(
@@ -214,25 +205,25 @@ class CycleWriter:
 
     def _is_known(self, claim: str) -> bool:
         """Return whether the informer has what an allocation is for: its job, or its claim."""
-        return self._state.user(self._state.user_of(claim)) is not None
+        return self.state.user(self.state.user_of(claim)) is not None
 
     async def _read_unknown(self, uid: str) -> str:
         """Read the claim, or its job, that the informer lacks; return its UID unless it is gone.
 
         The previous leader may have allocated for it.
         """
-        for server, entry in self._state.allocated(uid).items():
+        for server, entry in self.state.allocated(uid).items():
             kind, name = object_of(entry)
             try:
-                body = await self._kube.get(kind, name, entry.namespace)
+                body = await self.kube.get(kind, name, entry.namespace)
             except NotFoundError:
                 return ""
             except KubernetesError as error:
                 self._log.warning("not read", name=name, error=str(error))
                 self._retry_partition(server)
                 return uid
-            if body["metadata"]["uid"] == self._state.user_of(uid):
-                feeds(self._state)[kind].apply(body)
+            if body["metadata"]["uid"] == self.state.user_of(uid):
+                feeds(self.state)[kind].apply(body)
         return uid if self._is_known(uid) else ""
 
     async def read_missing(self, uid: str) -> None:
@@ -241,16 +232,16 @@ class CycleWriter:
         The job's key must be in processing.
         """
         try:
-            entry = next(iter(self._state.allocated(uid).values()), None)
-            if uid not in self._state.jobs or entry is None:
+            entry = next(iter(self.state.allocated(uid).values()), None)
+            if uid not in self.state.jobs or entry is None:
                 return
             # In this order: a claim has its allocation before its Pod is on a node.
             for kind, name in ((PODS, entry.pod), (CLAIMS, entry.name)):
                 with suppress(NotFoundError):
-                    body = await self._kube.get(kind, name, entry.namespace)
-                    feeds(self._state)[kind].apply(body)
-            there = {pod.uid: pod.node for pod in self._state.pods_of(uid)}
-            claim = self._state.claims.get(holder := self._state.holder(uid))
+                    body = await self.kube.get(kind, name, entry.namespace)
+                    feeds(self.state)[kind].apply(body)
+            there = {pod.uid: pod.node for pod in self.state.pods_of(uid)}
+            claim = self.state.claims.get(holder := self.state.holder(uid))
             if claim is not None and (claim.allocation or not there.get(entry.pod_uid)):
                 there[holder] = ""
             self._jobs.records[uid].missing = {entry.pod_uid, holder} - there.keys()
@@ -261,7 +252,7 @@ class CycleWriter:
             self._done(uid)
 
     def _done(self, uid: str) -> None:
-        self._queue.done(uid, self._times.retry_after if uid in self._postponed else 0.0)
+        self._queue.done(uid, self.kube.times.retry_after if uid in self._postponed else 0.0)
         self._postponed.discard(uid)
 
     async def may_preempt(self, job: Job, gpus: Sequence[str]) -> bool:
@@ -275,9 +266,9 @@ class CycleWriter:
         if self._existing_pod(job, gpus) is not None:
             return True
         self._queue.start(job.id)
-        creation = self._spawn(self._create_pod(job, gpus))
+        creation = self.spawn(self._create_pod(job, gpus))
         creation.add_done_callback(lambda _: self._done(job.id))
-        await asyncio.wait([creation], timeout=self._times.pods_started)
+        await asyncio.wait([creation], timeout=self.kube.times.pods_started)
         return creation.done() and creation.result() is not None
 
     async def _create_pod(self, job: Job, gpus: Sequence[str]) -> PodView | None:
@@ -299,7 +290,7 @@ class CycleWriter:
                 case NotCreated.NAME_TAKEN:
                     self._jobs.records[job.id].first_attempt = wanted.attempt + 1
                 case WaitingReason() as why:
-                    self._jobs.rejections.note(found, why, self._now())
+                    self._jobs.rejections.note(found, why, self.now())
         except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
             self._log.exception("pod not created", job=job.name)
             self._postponed.add(job.id)
@@ -321,17 +312,17 @@ class CycleWriter:
         def sound(server: GPUServer, change: ServerChange) -> bool:
             if not (change.allocate or change.grow):
                 return True
-            if partition is None or server_state(server, partition, self._state) != "Ready":
+            if partition is None or server_state(server, partition, self.state) != "Ready":
                 return False
             return fits(server, change, partition)
 
         done = released = False
         try:
-            done = released = await write_ledger(self._kube, self._state, name, change, sound)
-            if not done and change.release and name in self._state.servers:
+            done = released = await write_ledger(self.kube, self.state, name, change, sound)
+            if not done and change.release and name in self.state.servers:
                 # Releases are written even if the allocations cannot be made.
                 only = ServerChange(release=change.release)
-                released = await write_ledger(self._kube, self._state, name, only, sound)
+                released = await write_ledger(self.kube, self.state, name, only, sound)
         except KubernetesError as error:
             self._log.warning("ledger not written", server=name, error=str(error))
             # Without this the jobs would be placed again at once.
@@ -344,9 +335,11 @@ class CycleWriter:
 
     def _retry_partition(self, server: str) -> None:
         """Schedule a GPU's partition again after a delay, even if nothing else changes there."""
-        found = self._state.servers.get(server)
+        found = self.state.servers.get(server)
         if found is not None:
-            self._state.queues.partitions.add_after(found.spec.partition, self._times.retry_after)
+            self.state.queues.partitions.add_after(
+                found.spec.partition, self.kube.times.retry_after
+            )
 
 
 def _amount(job: Job, allocated: Collection[Allocation]) -> str:

@@ -6,6 +6,7 @@ concurrently, so that no job waits for them.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -31,7 +32,6 @@ from partita.store.finished_jobs import FinishedJob
 from partita.store.state import State
 from partita.store.views import PodView
 from partita.store.work_queue import utc_now, wait_for_keys
-from partita.times import Times
 
 __all__ = ["Loop"]
 
@@ -39,6 +39,7 @@ DEBOUNCE = 0.01
 """Seconds in which changes are collected before they are processed together."""
 
 
+@dataclass
 class Loop:
     """Processes all jobs from submission to their end.
 
@@ -56,31 +57,22 @@ class Loop:
         Called with the UID of each claim that is reconciled, and the time.
     now
         The clock.
-    times
-        What the parts of the loop wait for.
     """
 
-    def __init__(
-        self,
-        kube: Kube,
-        state: State,
-        events: Events,
-        *,
-        on_decision: Callable[[CycleResult], None] = lambda _: None,
-        past_shares: Callable[[GPUPartition, datetime], Mapping[str, float]] = lambda *_: {},
-        on_status: Callable[[SharedGPUJob, SharedGPUJobStatus], None] = lambda *_: None,
-        on_claim: Callable[[str, datetime], None] = lambda *_: None,
-        now: Callable[[], datetime] = utc_now,
-        times: Times = Times(),
-    ) -> None:
-        self._times = times
-        self._kube = kube
-        self._state = state
+    kube: Kube
+    state: State
+    events: Events
+    on_decision: Callable[[CycleResult], None] = lambda _: None
+    past_shares: Callable[[GPUPartition, datetime], Mapping[str, float]] = lambda *_: {}
+    on_status: Callable[[SharedGPUJob, SharedGPUJobStatus], None] = lambda *_: None
+    on_claim: Callable[[str, datetime], None] = lambda *_: None
+    now: Callable[[], datetime] = utc_now
+
+    def __post_init__(self) -> None:
+        kube, state, events, now = self.kube, self.state, self.events, self.now
         self._queue = state.queues.jobs
-        self._events = events
-        self._now = now
-        self.jobs = JobReconciler(state, times)
-        self.claims = ClaimReconciler(state, self.jobs.demand, times, on_claim)
+        self.jobs = JobReconciler(state, kube.times)
+        self.claims = ClaimReconciler(state, self.jobs.demand, kube.times, self.on_claim)
         self._tasks = asyncio.TaskGroup()
         self.reconcilers = Reconcilers(self.jobs, self.claims)
         self._writer = CycleWriter(
@@ -90,22 +82,21 @@ class Loop:
             events,
             now=now,
             spawn=self._tasks.create_task,
-            times=times,
         )
-        self._claim_statuses = ClaimStatuses(kube, state, self.claims, events, now=now, times=times)
-        self._marks = ReleaseMarks(kube, state, self.jobs.demand, spawn=self._spawn, times=times)
+        self._claim_statuses = ClaimStatuses(kube, state, self.claims, events, now=now)
+        self._marks = ReleaseMarks(kube, state, self.jobs.demand, spawn=self._spawn)
         self._statuses = StatusWriter(
-            kube, state, self.jobs, events, on_written=on_status, now=now, times=times
+            kube, state, self.jobs, events, on_written=self.on_status, now=now
         )
         self._cycles = Cycles(
             state,
             self.reconcilers,
             self._writer,
             tasks=self._tasks,
-            on_decision=on_decision,
-            past_shares=past_shares,
+            on_decision=self.on_decision,
+            past_shares=self.past_shares,
             now=now,
-            times=times,
+            times=kube.times,
         )
         self.runner = self._cycles.runner
         self._retries = PreparationRetries(kube, state, now=now)
@@ -114,7 +105,7 @@ class Loop:
 
     async def run(self) -> None:
         """Process changes until cancelled."""
-        queues = self._state.queues
+        queues = self.state.queues
         async with self._tasks:
             self._tasks.create_task(self._statuses.run())
             self._tasks.create_task(self._claim_statuses.run())
@@ -134,27 +125,27 @@ class Loop:
                     queues.applications,
                     queues.partitions,
                     queues.capacities,
-                    times=self._times,
+                    times=self.kube.times,
                 )
                 await asyncio.sleep(DEBOUNCE)
 
     def _resized(self, partitions: Iterable[str]) -> set[str]:
         """Return what may fit now: jobs and claims of those whose largest GPU has changed."""
         resized = filter(self.jobs.refresh_largest, partitions)
-        return {uid for name in resized for uid in self._state.users_in(name)}
+        return {uid for name in resized for uid in self.state.users_in(name)}
 
     async def _reconcile(self) -> None:
         """Reconcile jobs and claims for a while, and yield to the event loop after each."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + self._times.turn
+        until = loop.time() + self.kube.times.turn
         while taken := self._queue.take(1):
-            (uid,), now = taken, self._now()
+            (uid,), now = taken, self.now()
             try:
                 self._carry_out(uid, self.reconcilers.of(uid).actions(uid, now), now)
             except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
                 self._log.exception("job not reconciled", uid=uid)
-                self._queue.add_after(uid, self._times.retry_after)
-            self._state.queues.job_statuses.add(uid)
+                self._queue.add_after(uid, self.kube.times.retry_after)
+            self.state.queues.job_statuses.add(uid)
             await asyncio.sleep(0)
             if loop.time() >= until:
                 return
@@ -164,7 +155,7 @@ class Loop:
             self._queue.start(uid)
             self._spawn(self._writer.claims.carry_out(uid))
         for event in actions.events:
-            self._events.emit(event)
+            self.events.emit(event)
         for one in actions.delete:
             self._delete(one, uid, actions.grace)
         if actions.read_missing:
@@ -179,11 +170,11 @@ class Loop:
             self._queue.add_after(uid, (actions.wake - now).total_seconds())
 
     async def _read_job(self, job: FinishedJob) -> None:
-        after = self._times.retry_after
+        after = self.kube.times.retry_after
         try:
-            body = await self._kube.get(JOBS, job.name, job.namespace)
+            body = await self.kube.get(JOBS, job.name, job.namespace)
             if body["metadata"]["uid"] == job.uid:
-                self._state.apply_job(body)
+                self.state.apply_job(body)
                 after = 0.0
         except KubernetesError as error:
             self._log.warning("job not read", job=job.key, error=str(error))
@@ -196,7 +187,7 @@ class Loop:
         async def delete() -> None:
             try:
                 if not await self._writer.attempts.delete(one, grace):
-                    self._queue.add_after(job, self._times.retry_after)
+                    self._queue.add_after(job, self.kube.times.retry_after)
             finally:
                 self._deleting.discard(one.uid)
 
@@ -207,12 +198,12 @@ class Loop:
     async def _delete_job(self, job: FinishedJob) -> None:
         self._log.info("deleting job: its time to live is over", job=job.key)
         try:
-            await self._kube.delete(JOBS, job.name, job.namespace, uid=job.uid)
+            await self.kube.delete(JOBS, job.name, job.namespace, uid=job.uid)
         except (NotFoundError, ConflictError):
             pass
         except KubernetesError as error:
             self._log.warning("job not deleted", job=job.key, error=str(error))
-            self._queue.add_after(job.uid, self._times.retry_after)
+            self._queue.add_after(job.uid, self.kube.times.retry_after)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.create_task(self._guarded(work))

@@ -152,7 +152,6 @@ async def run_operator(
                     on_seen=on_seen,
                     stop=stop,
                     now=now,
-                    times=times,
                 )
             finally:
                 readiness.set_not_ready("the operator is being stopped")
@@ -174,16 +173,15 @@ async def _lead(
     on_seen: OnSeen,
     stop: asyncio.Event,
     now: Callable[[], datetime],
-    times: Times,
 ) -> None:
     log = structlog.get_logger().bind(part="operator")
     events = Events(kube)
-    templates = ClaimTemplates(kube, state, events, times)
+    templates = ClaimTemplates(kube, state, events)
     watched = {kind: feed.apply for kind, feed in feeds(state).items()}
     watched[SERVERS] = partial(_metered, state, meter, now)
     watched[PODS] = partial(_pod_changed, state, templates, events)
     watched = {kind: partial(_seen, apply, on_seen) for kind, apply in watched.items()}
-    watches = Watches(kube, state, watched, times)
+    watches = Watches(kube, state, watched)
     async with asyncio.TaskGroup() as group:
         # Thousands of objects may take longer to read than the Lease is valid.
         keeping = group.create_task(lease.keep())
@@ -223,10 +221,9 @@ async def _lead(
         on_status=on_status,
         on_claim=metrics.claims.seen,
         now=now,
-        times=times,
     )
-    starts = StartEstimates(state, loop.reconcilers, loop.runner, times)
-    statuses = PartitionStatusWriter(kube, state, overview, times)
+    starts = StartEstimates(state, loop.reconcilers, loop.runner, kube.times)
+    statuses = PartitionStatusWriter(kube, state, overview)
     partitions = PartitionReconciler(kube, state, events, pods)
     collect_rarely()
     sys.setswitchinterval(SWITCH_INTERVAL)
@@ -242,12 +239,12 @@ async def _lead(
                     lease.keep(),
                     events.run(),
                     partitions.run(),
-                    DevicePublisher(kube, state, times).run(),
+                    DevicePublisher(kube, state).run(),
                     templates.run(),
-                    ProfileExpiry(kube, state, now=now, times=times).run(),
+                    ProfileExpiry(kube, state, now=now).run(),
                     statuses.run(),
                     UnreadableReports(kube, state, events).run(),
-                    UsageRecorder(kube, settings.namespace, meter, now, times).run(),
+                    UsageRecorder(kube, settings.namespace, meter, now).run(),
                     crd_check.watch_crds(kube),
                     crd_check.explained(kube, watches.run),
                     loop.run(),

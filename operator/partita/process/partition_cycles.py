@@ -21,7 +21,7 @@ from partita.pause import Pause
 from partita.pods.termination import preemption_grace
 from partita.process.cycle_writer import CycleWriter
 from partita.process.reconcilers import Reconcilers
-from partita.scheduling.cycle import run_cycle
+from partita.scheduling.cycle import Cycle
 from partita.scheduling.cycle_result import CycleResult, Explained, placements_of
 from partita.scheduling.gpu_state import times_of
 from partita.scheduling.partition_state import PartitionState, Reservation
@@ -57,6 +57,7 @@ class _Partition:
     shadows: asyncio.Task[None] | None = None
 
 
+@dataclass
 class Cycles:
     """Runs the cycles of all partitions.
 
@@ -74,30 +75,21 @@ class Cycles:
         Those of the policies.
     """
 
-    def __init__(
-        self,
-        state: State,
-        reconcilers: Reconcilers,
-        writer: CycleWriter,
-        *,
-        tasks: asyncio.TaskGroup,
-        on_decision: Callable[[CycleResult], None],
-        past_shares: Callable[[GPUPartition, datetime], Mapping[str, float]],
-        now: Callable[[], datetime],
-        times: Times,
-    ) -> None:
-        self._times = times
-        self._state = state
-        self._queue = state.queues.partitions
-        self._of = reconcilers.of
-        self._jobs = reconcilers.jobs
-        self._demand = reconcilers.jobs.demand
-        self._claims = reconcilers.claims
-        self._writer = writer
-        self._tasks = tasks
-        self._on_decision = on_decision
-        self._past_shares = past_shares
-        self._now = now
+    state: State
+    reconcilers: Reconcilers
+    writer: CycleWriter
+    tasks: asyncio.TaskGroup
+    on_decision: Callable[[CycleResult], None]
+    past_shares: Callable[[GPUPartition, datetime], Mapping[str, float]]
+    now: Callable[[], datetime]
+    times: Times
+
+    def __post_init__(self) -> None:
+        self._queue = self.state.queues.partitions
+        self._of = self.reconcilers.of
+        self._jobs = self.reconcilers.jobs
+        self._demand = self.reconcilers.jobs.demand
+        self._claims = self.reconcilers.claims
         self._partitions: dict[str, _Partition] = {}
         self._log = structlog.get_logger().bind(part="loop")
 
@@ -109,26 +101,26 @@ class Cycles:
     def explain_behind(self) -> None:
         """Record why those wait that have come behind what cycles consider."""
         for name, waiting in self._demand.waiting.items():
-            if (partition := self._state.partitions.get(name)) is not None:
+            if (partition := self.state.partitions.get(name)) is not None:
                 generation = partition.metadata.generation
-                found = Explained(BEHIND_OWN_JOBS, None, 0, generation, self._now())
+                found = Explained(BEHIND_OWN_JOBS, None, 0, generation, self.now())
                 for uid in waiting.newly_behind():
                     self._of(uid).explain(uid, found)
 
     def start(self, name: str) -> None:
         """Start a cycle of a partition, or request another one if a cycle is running."""
-        partition = self._state.partitions.get(name)
+        partition = self.state.partitions.get(name)
         kept = self._partitions.get(name)
         if kept is None:
             spec = partition.spec.policy if partition else PolicySpec()
-            jobs = self._state.jobs_of(name)
+            jobs = self.state.jobs_of(name)
             counted = {job.metadata.uid: job.status.bypasses for job in jobs if job.status.bypasses}
-            memory = PartitionState(PolicyRunner(spec, times=self._times), Aging(counted))
+            memory = PartitionState(PolicyRunner(spec, times=self.times), Aging(counted))
             kept = self._partitions[name] = _Partition(memory)
         if kept.task is not None and not kept.task.done():
             kept.changed = True
             return
-        kept.task = self._tasks.create_task(self._run(name, kept))
+        kept.task = self.tasks.create_task(self._run(name, kept))
 
     async def _run(self, name: str, kept: _Partition) -> None:
         loop = asyncio.get_running_loop()
@@ -141,7 +133,7 @@ class Cycles:
                 self._log.exception("cycle failed", partition=name)
                 await asyncio.sleep(FAILED_CYCLE_PAUSE)
                 self._queue.add(name)
-            self._state.queues.allocations_changed(name)
+            self.state.queues.allocations_changed(name)
             # The slower the API server responds, the more allocations are put into one write.
             await asyncio.sleep(min(loop.time() - began, CYCLE_REST))
             if not kept.changed:
@@ -149,7 +141,7 @@ class Cycles:
                 return
 
     def _forget_if_gone(self, name: str) -> None:
-        state = self._state
+        state = self.state
         if name in state.partitions or state.servers_of(name) or state.unknown_of(name):
             return
         del self._partitions[name]
@@ -158,20 +150,20 @@ class Cycles:
 
     async def _cycle(self, name: str, kept: _Partition) -> None:
         await self._build_policies(name, kept)
-        partition = self._state.partitions.get(name)
+        partition = self.state.partitions.get(name)
         released = self._released(name)
         if partition is None or partition.metadata.deletion_timestamp:
             if released:
-                await self._writer.write(None, CycleResult(), released)
+                await self.writer.write(None, CycleResult(), released)
             return
         result = await self._decide(partition, kept, released)
         for preemption in result.preemptions:
-            self._tasks.create_task(self._preempt(name, kept, preemption))
+            self.tasks.create_task(self._preempt(name, kept, preemption))
         self._move(result)
-        for job, gpus in await self._writer.write(partition, result, released):
-            pause = Pause.of(self._now(), self._times.reserved)
+        for job, gpus in await self.writer.write(partition, result, released):
+            pause = Pause.of(self.now(), self.times.reserved)
             kept.memory.reserved[job.id] = Reservation(job, gpus, pause, result.chosen_by(job.id))
-            self._queue.add_after(name, self._times.reserved)
+            self._queue.add_after(name, self.times.reserved)
         if any(self._demand.waiting[name].is_full(job.namespace) for job, _ in result.placed):
             self._queue.add(name)  # others have moved up
         self._explain(partition, result, nominated=kept.memory.nominated)
@@ -183,40 +175,40 @@ class Cycles:
 
     async def _build_policies(self, name: str, kept: _Partition) -> None:
         """Have the policies of a partition's spec; retry those that cannot be built."""
-        partition = self._state.partitions.get(name)
+        partition = self.state.partitions.get(name)
         if partition is not None and kept.memory.runner.spec != partition.spec.policy:
             self._log.info("policy", partition=name, policy=partition.spec.policy.name)
-            kept.memory.runner = PolicyRunner(partition.spec.policy, times=self._times)
+            kept.memory.runner = PolicyRunner(partition.spec.policy, times=self.times)
         await kept.memory.runner.build()
         if kept.memory.runner.problem:
-            self._queue.add_after(name, self._times.build_policy_again)
+            self._queue.add_after(name, self.times.build_policy_again)
 
     def _released(self, partition: str) -> dict[str, set[str]]:
         """Return the UIDs of those whose allocations are released, by GPUServer."""
-        names = (server.metadata.name for server in self._state.servers_of(partition))
+        names = (server.metadata.name for server in self.state.servers_of(partition))
         return {name: set(uids) for name in names if (uids := self._demand.releases[name])}
 
     async def _decide(
         self, partition: GPUPartition, kept: _Partition, released: dict[str, set[str]]
     ) -> CycleResult:
-        name, now, result = partition.metadata.name, self._now(), CycleResult()
+        name, now, result = partition.metadata.name, self.now(), CycleResult()
         for expired in kept.memory.expire_reservations(now):
             self._jobs.delayed(expired.job.id, expired.job.namespace)
-        kept.memory.past_shares = self._past_shares(partition, now)
+        kept.memory.past_shares = self.past_shares(partition, now)
         waiting, growths = self._demand.waiting[name], self._demand.growths[name]
         if waiting or growths:
-            result = await run_cycle(
+            result = await Cycle(
                 partition,
-                self._state,
+                self.state,
                 waiting=waiting,
                 released=released,
                 memory=kept.memory,
                 now=now,
                 growths=dict(growths),
                 protected=self._claims.protected(name, now),
-            )
-            self._on_decision(result)
-        self._state.scarce_nodes[name] = result.short
+            ).run()
+            self.on_decision(result)
+        self.state.scarce_nodes[name] = result.short
         return result
 
     def _move(self, result: CycleResult) -> None:
@@ -225,13 +217,13 @@ class Cycles:
             uid, memory = growth.job.id, gib(growth.job.memory)
             said = f"it ran out of GPU memory, and its next Pod gets {memory} on another GPU"
             self._claims.end(uid, Eviction(Reason.OUT_OF_MEMORY.value, said))
-            self._state.queues.jobs.add(uid)
+            self.state.queues.jobs.add(uid)
 
     async def _preempt(self, name: str, kept: _Partition, preemption: Preemption) -> None:
         """Preempt jobs for another job, once its Pod exists."""
         job, gpus = preemption.job, preemption.gpus
         try:
-            allowed = await self._writer.may_preempt(job, gpus)
+            allowed = await self.writer.may_preempt(job, gpus)
         except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
             self._log.exception("preemption failed", job=job.name)
             allowed = False
@@ -246,13 +238,13 @@ class Cycles:
             return
         for victim in preemption.victims:
             self._log.info("preempting", job=victim.job, for_job=job.name)
-            ended = self._state.user_of(victim.job)
+            ended = self.state.user_of(victim.job)
             self._of(ended).end(ended, self._eviction(name, preemption, victim))
-            self._state.queues.jobs.add(ended)
+            self.state.queues.jobs.add(ended)
 
     def _eviction(self, partition: str, preemption: Preemption, victim: RunningJob) -> Eviction:
         """Return why the Pod of a job or a claim is ended for a waiting job."""
-        job, grace = preemption.job, ceil(preemption_grace(times_of(partition, self._state)))
+        job, grace = preemption.job, ceil(preemption_grace(times_of(partition, self.state)))
         if victim.job in preemption.idle:
             said = f"it does not use its GPU, and {_named_to(victim, job)} needs room"
             return Eviction(Reason.IDLE.value, said, grace)
@@ -265,7 +257,7 @@ class Cycles:
         waiting = self._demand.waiting[partition.metadata.name]
         for uid, said in result.not_grown.items():
             self._claims.not_grown(uid, said)
-        for uid, found in result.explained(partition.metadata.generation, self._now()):
+        for uid, found in result.explained(partition.metadata.generation, self.now()):
             if uid in nominated or not waiting.is_behind(uid):
                 self._of(uid).explain(uid, found)
 
@@ -274,7 +266,7 @@ class Cycles:
             return
         if kept.shadows is None or kept.shadows.done():
             work = kept.memory.runner.run_shadows(result.snapshot, placements_of(result))
-            kept.shadows = self._tasks.create_task(work)
+            kept.shadows = self.tasks.create_task(work)
 
 
 def _named_to(victim: RunningJob, job: Job) -> str:

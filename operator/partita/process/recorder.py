@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
@@ -31,18 +31,20 @@ REST = 9.0
 _Item = tuple[Snapshot, Decision]
 
 
+@dataclass
 class Recorder:
     """Queues decisions for the thread that writes them."""
 
-    def __init__(self, files: RecordingFiles, times: Times = Times()) -> None:
-        self._times = times
-        self._files = files
+    files: RecordingFiles
+    times: Times = Times()
+
+    def __post_init__(self) -> None:
         self._items: queue.Queue[_Item | None] = queue.Queue(WAITING)
         self._last: dict[str, tuple[float, _Item]] = {}
         self._not_before = 0.0
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
-        self._log = structlog.get_logger().bind(part="recorder", folder=str(files.folder))
+        self._log = structlog.get_logger().bind(part="recorder", folder=str(self.files.folder))
         self.problem = ""
         """Why nothing is recorded at present; empty if recording works."""
         self.left_out = 0
@@ -63,10 +65,10 @@ class Recorder:
         """Write what is queued, as far as `Times.close_recording` allows."""
         self._closing.set()
         try:
-            self._items.put(None, timeout=self._times.close_recording)
+            self._items.put(None, timeout=self.times.close_recording)
         except queue.Full:
             return
-        self._thread.join(self._times.close_recording)
+        self._thread.join(self.times.close_recording)
 
     def _work(self) -> None:
         while (item := self._items.get()) is not None:
@@ -79,14 +81,14 @@ class Recorder:
             except Exception as error:  # noqa: BLE001 - any failure pauses only the recording
                 self._failed(error)
             self._closing.wait(REST * (time.monotonic() - began))
-        self._files.close()
+        self.files.close()
 
     def _record(self, snapshot: Snapshot, decision: Decision, now: float) -> None:
         what = replace(snapshot, time=0.0), replace(decision, seconds=0.0)
         at, last = self._last.get(snapshot.partition, (0.0, None))
-        if what == last and now - at < self._times.repeat_decision:
+        if what == last and now - at < self.times.repeat_decision:
             return
-        self._files.write(snapshot.partition, dump_record(snapshot, decision))
+        self.files.write(snapshot.partition, dump_record(snapshot, decision))
         self._last[snapshot.partition] = (now, what)
         if self.problem:
             self.problem = ""
@@ -94,12 +96,12 @@ class Recorder:
 
     def _failed(self, error: Exception) -> None:
         self.left_out += 1
-        pause = self._times.retry_recording
+        pause = self.times.retry_recording
         self._not_before = time.monotonic() + pause
-        self._files.close()
+        self.files.close()
         if not self.problem:
             self._log.warning("not recording", error=str(error), again_in=pause)
-        self.problem = f"decisions are not recorded in {self._files.folder}: {error}"
+        self.problem = f"decisions are not recorded in {self.files.folder}: {error}"
 
 
 @asynccontextmanager

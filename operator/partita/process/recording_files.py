@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
@@ -19,6 +20,7 @@ _NAME_LENGTH = 200
 """Maximum characters of a partition's name in a file name: most file systems allow 255."""
 
 
+@dataclass
 class RecordingFiles:
     """Appends lines to `<time>_<partition>.jsonl` in a folder, and keeps the folder bounded.
 
@@ -36,21 +38,14 @@ class RecordingFiles:
         Maximum number of open files, one per partition: by default a quarter of the limit together.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        limit: int,
-        most_files: int = 512,
-        most_open: int = 16,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self.folder = folder
-        self._most_files = most_files
-        self._most_open = most_open
-        self._limit = limit
-        self._full = min(LARGEST_FILE, max(limit // PARTS, 1))
-        self._now = now
+    folder: Path
+    limit: int
+    most_files: int = 512
+    most_open: int = 16
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    def __post_init__(self) -> None:
+        self._full = min(LARGEST_FILE, max(self.limit // PARTS, 1))
         self._open: dict[str, tuple[Path, BinaryIO]] = {}
 
     def write(self, partition: str, pieces: Iterable[bytes]) -> None:
@@ -87,11 +82,11 @@ class RecordingFiles:
 
     def _start(self, partition: str) -> tuple[Path, BinaryIO]:
         self.folder.mkdir(parents=True, exist_ok=True)
-        while len(self._open) >= self._most_open:
+        while len(self._open) >= self.most_open:
             self._rotate(next(iter(self._open)))
         self._prune()
         # Two operators may share a folder: a file is never opened twice.
-        name = f"{self._now():%Y%m%dT%H%M%S.%fZ}_{partition[:_NAME_LENGTH]}.jsonl"
+        name = f"{self.now():%Y%m%dT%H%M%S.%fZ}_{partition[:_NAME_LENGTH]}.jsonl"
         path = self.folder / name
         return path, path.open("xb")
 
@@ -122,8 +117,8 @@ class RecordingFiles:
                     continue
                 partition = path.name.partition("_")[2].partition(".jsonl")[0]
                 sizes.setdefault(partition, []).append((path, path.stat().st_size))
-        space = self._limit - (len(opened) + 1) * self._full
-        count = self._most_files - len(opened) - 1
+        space = self.limit - (len(opened) + 1) * self._full
+        count = self.most_files - len(opened) - 1
         total = {name: sum(size for _, size in files) for name, files in sizes.items()}
         while sum(total.values()) > max(space, 0) or sum(map(len, sizes.values())) > count:
             name = max((n for n in sizes if sizes[n]), key=lambda n: total[n])

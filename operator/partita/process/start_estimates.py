@@ -107,6 +107,7 @@ class _Estimated:
     """The last one of each policy."""
 
 
+@dataclass
 class StartEstimates:
     """When the waiting jobs and claims of all partitions start.
 
@@ -118,17 +119,12 @@ class StartEstimates:
         Returns the policies of a partition; None before its first cycle.
     """
 
-    def __init__(
-        self,
-        state: State,
-        reconcilers: Reconcilers,
-        runner: Callable[[str], PolicyRunner | None],
-        times: Times = Times(),
-    ) -> None:
-        self._state = state
-        self._reconcilers = reconcilers
-        self._runner = runner
-        self._times = times
+    state: State
+    reconcilers: Reconcilers
+    runner: Callable[[str], PolicyRunner | None]
+    times: Times = Times()
+
+    def __post_init__(self) -> None:
         self._partitions: dict[str, _Estimated] = {}
         self._log = structlog.get_logger().bind(part="estimates")
 
@@ -151,7 +147,7 @@ class StartEstimates:
         kept.calibration.keep(kept.waiting)
         for uid in kept.stated.keys() - kept.waiting:
             del kept.stated[uid]
-            self._reconcilers.of(uid).expect(uid, None)
+            self.reconcilers.of(uid).expect(uid, None)
 
     def accuracy(self) -> Iterator[tuple[str, Accuracy]]:
         """Yield how well the estimates of each partition came true."""
@@ -163,11 +159,11 @@ class StartEstimates:
         while True:
             turns = [await self._take_turn(*one) for one in list(self._partitions.items())]
             if not any(turns):
-                await asyncio.sleep(self._times.estimate_starts)
+                await asyncio.sleep(self.times.estimate_starts)
 
     async def _take_turn(self, name: str, kept: _Estimated) -> bool:
         """Compute some futures of a partition; return whether its round goes on."""
-        partition = self._state.partitions.get(name)
+        partition = self.state.partitions.get(name)
         if partition is None:
             del self._partitions[name]
             return False
@@ -192,10 +188,10 @@ class StartEstimates:
             self._log.info("no estimates", partition=name, why=str(failure))
             why = {job.id: Unsaid.POLICY for job in current.snapshot.jobs}
             outlook, seconds = Outlook(current.snapshot.time, {}, why), 0.0
-        now = self._state.partitions.get(name)
+        now = self.state.partitions.get(name)
         if outlook is not None:
             if now is not None and now.spec.policy == spec:
-                self._use(kept, current, outlook, self._runner(name))
+                self._use(kept, current, outlook, self.runner(name))
             kept.round = current.following(current.active or outlook)
         await asyncio.sleep(REST * seconds)
         return kept.round is not None
@@ -221,7 +217,7 @@ class StartEstimates:
     def _publish(self, kept: _Estimated, uid: str, new: EstimatedStart) -> None:
         if differs(kept.stated.get(uid), new):
             kept.stated[uid] = new
-            self._reconcilers.of(uid).expect(uid, new)
+            self.reconcilers.of(uid).expect(uid, new)
 
 
 def estimate(time: float, stated: StartInterval) -> EstimatedStart:

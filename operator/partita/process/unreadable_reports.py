@@ -1,5 +1,6 @@
 """Reports objects that cannot be read: in the log, by an Event and in a condition."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,20 +22,22 @@ _KINDS = {kind.plural: kind for kind in (PARTITIONS, JOBS)}
 _MODELS = {resource.plural: resource.model for resource in RESOURCES}
 
 
+@dataclass
 class UnreadableReports:
     """Reports each problem of each object once."""
 
-    def __init__(self, kube: Kube, state: State, events: Events) -> None:
-        self._kube = kube
-        self._state = state
-        self._events = events
+    kube: Kube
+    state: State
+    events: Events
+
+    def __post_init__(self) -> None:
         self._reported: dict[str, str] = {}
         """The problem that was reported last, by UID."""
         self._log = structlog.get_logger().bind(part="unreadable")
 
     async def run(self) -> None:
         """Report until cancelled."""
-        objects = self._state.unreadable
+        objects = self.state.unreadable
         while True:
             await objects.changed.wait()
             objects.changed.clear()
@@ -57,11 +60,11 @@ class UnreadableReports:
             resource_version=str(one.version),
         )
         about = _MODELS[one.plural].model_construct(metadata=meta)
-        self._events.warn(about, "Unreadable", _message(one))
+        self.events.warn(about, "Unreadable", _message(one))
 
     async def _write(self, kind: Kind, one: Unreadable) -> None:
         try:
-            await self._kube.patch(
+            await self.kube.patch(
                 kind,
                 one.name,
                 {"status": {"conditions": _with(one)}},

@@ -31,10 +31,8 @@ class Watches:
         The function that applies the objects of each kind, in the order to list the kinds.
     """
 
-    def __init__(
-        self, kube: Kube, state: State, feeds: Mapping[Kind, Apply], times: Times = Times()
-    ) -> None:
-        self._times = times
+    def __init__(self, kube: Kube, state: State, feeds: Mapping[Kind, Apply]) -> None:
+        self._times = kube.times
         self._informers = {
             kind: Informer(
                 kube,
@@ -42,7 +40,7 @@ class Watches:
                 apply,
                 forget_missing=partial(forget_missing, state, kind),
                 required=True,
-                times=times,
+                times=kube.times,
             )
             for kind, apply in feeds.items()
         }

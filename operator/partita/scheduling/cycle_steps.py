@@ -1,7 +1,7 @@
 """The steps of a scheduling cycle. `cycle` says in which order they are taken."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
@@ -42,39 +42,38 @@ SEARCH_AGAIN = 0.1
 """Seconds until the next cycle if the search for victims is not complete."""
 
 
+@dataclass
 class CycleSteps:
     """The steps of one cycle, and what they share: placements, held GPUs, and the result.
 
     Parameters
     ----------
-    waiting, released, memory, growths, protected
-        As in `run_cycle`.
+    waiting
+        The jobs that wait for GPUs. They may change while the policy runs.
+    released
+        UIDs of claims whose allocations this cycle releases, by GPUServer. They count as free.
+    memory
+        State from earlier cycles. It is updated.
+    growths
+        The allocated claims that need more memory, by UID.
+    protected
+        UIDs of claims whose Pods cannot be evicted now.
     """
 
-    def __init__(
-        self,
-        partition: GPUPartition,
-        state: State,
-        *,
-        waiting: WaitingJobs,
-        released: Mapping[str, set[str]],
-        memory: PartitionState,
-        now: datetime,
-        growths: Mapping[str, Growth],
-        protected: Collection[str],
-    ) -> None:
-        self._partition = partition
-        self._state = state
-        self._waiting = waiting
-        self._released = released
-        self._memory = memory
-        self._now = now
-        self._growths = growths
-        self._protected = protected
-        servers = state.servers_of(partition.metadata.name)
-        self._endable = Endable.of(partition, servers, protected, now)
-        self._sharing = Sharing(partition.spec.sharing.mode)
-        self._grace = preemption_grace(partition.spec)
+    partition: GPUPartition
+    state: State
+    waiting: WaitingJobs
+    released: Mapping[str, set[str]]
+    memory: PartitionState
+    now: datetime
+    growths: Mapping[str, Growth] = field(default_factory=dict)
+    protected: Collection[str] = ()
+
+    def __post_init__(self) -> None:
+        servers = self.state.servers_of(self.partition.metadata.name)
+        self._endable = Endable.of(self.partition, servers, self.protected, self.now)
+        self._sharing = Sharing(self.partition.spec.sharing.mode)
+        self._grace = preemption_grace(self.partition.spec)
         self._known: dict[str, tuple[GPUServer, GPU]] = {}
         self._holds: dict[str, tuple[str, ...]] = {}
         """GPUs held for each job, by UID."""
@@ -85,12 +84,12 @@ class CycleSteps:
     def guard(self) -> Guard:
         """Return a guard for the partition's current state, with this cycle's placements made."""
         guard = guard_of(
-            self._partition,
-            self._state,
-            waiting=self._waiting,
-            released=self._released,
+            self.partition,
+            self.state,
+            waiting=self.waiting,
+            released=self.released,
             known=self._known,
-            reserved=self._memory.reserved,
+            reserved=self.memory.reserved,
         )
         for growth in self.result.grown:
             guard.grow(growth.job, growth.gpu_server)
@@ -103,20 +102,20 @@ class CycleSteps:
 
     def queue(self, guard: Guard) -> list[Job]:
         """Return the jobs that namespace and quota allow to start, in queue order."""
-        aging = self._memory.aging
-        aging.keep_only(self._waiting.keys())
-        eligibility = Eligibility(self._partition, self._state, guard, self._endable)
-        waits = partial(still_waits, state=self._state, released=self._released)
-        kept = [*self._memory.reserved, *self._memory.nominated]
-        waiting = [self._waiting[uid] for uid in self._waiting.considered(kept) if waits(uid)]
+        aging = self.memory.aging
+        aging.keep_only(self.waiting.keys())
+        eligibility = Eligibility(self.partition, self.state, guard, self._endable)
+        waits = partial(still_waits, state=self.state, released=self.released)
+        kept = [*self.memory.reserved, *self.memory.nominated]
+        waiting = [self.waiting[uid] for uid in self.waiting.considered(kept) if waits(uid)]
         refused = {job.id: why for job in waiting if (why := eligibility.why_not(job))}
         self.result.why |= refused
         order = fair_order(
             [job for job in waiting if job.id not in refused],
             held=guard.held,
             gpus=guard.gpus,
-            weights={q.namespace: q.weight for q in self._partition.spec.quotas},
-            past=self._memory.past_shares,
+            weights={q.namespace: q.weight for q in self.partition.spec.quotas},
+            past=self.memory.past_shares,
         )
         return [replace(j, bypasses=n) if (n := aging.bypasses.get(j.id)) else j for j in order]
 
@@ -139,29 +138,29 @@ class CycleSteps:
     def serve_reserved(self, guard: Guard) -> None:
         """Place the jobs whose Pods exist now on the GPUs that were chosen for them."""
         for job in self.result.order:
-            if (reserved := self._memory.reserved.pop(job.id, None)) is not None:
+            if (reserved := self.memory.reserved.pop(job.id, None)) is not None:
                 self._place(job, reserved.gpus, guard)
                 self.result.chosen_before[job.id] = reserved.policy
 
     def serve_growths(self, guard: Guard) -> None:
         """Raise the memory of the claims that need more, as far as there is room."""
-        held = {gpu for names in self._memory.nominated.values() for gpu in names}
+        held = {gpu for names in self.memory.nominated.values() for gpu in names}
         free = [gpu for gpu in guard.gpus if gpu.id not in held]
-        due = due_growths(self._growths, self._state)
-        serve_growths(due, guard, free, self.result, kept=self._protected)
+        due = due_growths(self.growths, self.state)
+        serve_growths(due, guard, free, self.result, kept=self.protected)
 
     def serve_preemptors(self, guard: Guard) -> PreemptionOutlook:
         """Place the jobs for which others were preempted, or keep holding GPUs for them.
 
         Return the GPUs after the preempted jobs have ended and these jobs have started.
         """
-        nominated, leaving = self._memory.nominated, self._leaving(guard.gpus)
+        nominated, leaving = self.memory.nominated, self._leaving(guard.gpus)
         outlook = PreemptionOutlook(guard.gpus, leaving, guard.nodes.values())
-        restores, self._memory.holds_restored = not self._memory.holds_restored, True
+        restores, self.memory.holds_restored = not self.memory.holds_restored, True
         earlier = EarlierHolds(guard.gpus, leaving if restores else (), self._endable)
         for job_id in nominated.keys() - {job.id for job in self.result.order}:
             del nominated[job_id]
-        for job in self._memory.preemptors_first(self.result.order):
+        for job in self.memory.preemptors_first(self.result.order):
             names = nominated.pop(job.id, ()) or earlier.of(job, outlook)
             if not names:
                 continue
@@ -183,14 +182,14 @@ class CycleSteps:
 
     def _leaving(self, gpus: Sequence[GPU]) -> set[str]:
         """Return the UIDs of preempted jobs that still hold GPUs and are in their grace period."""
-        victims = self._memory.victims
+        victims = self.memory.victims
         allocated = {running_job.job for gpu in gpus for running_job in gpu.running}
-        victims.update(allocated, self._state, self._grace)
-        for uid in self._protected:
+        victims.update(allocated, self.state, self._grace)
+        for uid in self.protected:
             victims.discard(uid)
-        leaving = victims.leaving(self._now)
+        leaving = victims.leaving(self.now)
         if leaving:
-            self._again((min(leaving.values()) - self._now).total_seconds())
+            self._again((min(leaving.values()) - self.now).total_seconds())
         return set(leaving)
 
     def _again(self, seconds: float) -> None:
@@ -199,7 +198,7 @@ class CycleSteps:
 
     def serve_aged(self, guard: Guard) -> None:
         """Place jobs that must not be bypassed again; hold GPUs for the first that does not fit."""
-        memory, limit = self._memory, self._partition.spec.policy.max_bypasses
+        memory, limit = self.memory, self.partition.spec.policy.max_bypasses
         served = {job.id for job, _ in self.result.placed} | self._holds.keys()
         aged = [job for job in memory.aging.aged(self.result.order, limit) if job.id not in served]
         first = next((job for job in memory.aging.in_turn(aged) if self._claim(job, guard)), None)
@@ -237,7 +236,7 @@ class CycleSteps:
         bool
             Whether any of them could start now, on these or on other GPUs.
         """
-        preemptors = {gpu for names in self._memory.nominated.values() for gpu in names}
+        preemptors = {gpu for names in self.memory.nominated.values() for gpu in names}
         open_to_them = [gpu for gpu in guard.gpus if gpu.id not in preemptors]
         served = {job.id for job, _ in self.result.placed} | self._holds.keys()
         hopeless, any_fits = set[tuple[object, ...]](), False
@@ -276,12 +275,12 @@ class CycleSteps:
             if job.id in placed and job.id not in outlook:
                 outlook.take(job, placed[job.id], guard)
         running = [b for g in guard.gpus for b in g.running]
-        least, searched, searches = self._endable.least_priority(running), self._memory.searched, 0
+        least, searched, searches = self._endable.least_priority(running), self.memory.searched, 0
         for job in self.result.order:
             if least is None or job.priority < least:
                 break
             shape = (job.namespace, job.priority, *shape_of(job))
-            if job.id in placed or job.id in self._memory.nominated or shape in searched:
+            if job.id in placed or job.id in self.memory.nominated or shape in searched:
                 continue
             if searches == _SEARCHES:
                 self._again(SEARCH_AGAIN)
@@ -295,7 +294,7 @@ class CycleSteps:
         self, job: Job, guard: Guard, outlook: PreemptionOutlook, *, kept: Collection[str]
     ) -> bool:
         """Choose GPUs and victims for a job; return whether preemption lets the job start."""
-        memory = self._memory
+        memory = self.memory
         higher = {j.id for j in self.result.order if j.priority >= job.priority}
         spared = {
             gpu
@@ -303,7 +302,7 @@ class CycleSteps:
             if owner in higher and owner not in memory.nominated
             for gpu in theirs
         }
-        kept = {*kept, *memory.victims.overdue(self._now), *self._protected}
+        kept = {*kept, *memory.victims.overdue(self.now), *self.protected}
         found = victims_for(
             job,
             outlook.gpus,
@@ -332,8 +331,8 @@ class CycleSteps:
         outlook.take(job, names, guard)
         memory.nominated[job.id] = self._holds[job.id] = names
         for victim in running:
-            until = memory.victims.add(victim.job, self._now, self._grace)
-            self._again((until - self._now).total_seconds())
+            until = memory.victims.add(victim.job, self.now, self._grace)
+            self._again((until - self.now).total_seconds())
         if running:
             idle = frozenset(v.job for v in running if v.job in self._endable.idle)
             self.result.preemptions.append(Preemption(job, names, running, idle))
@@ -349,7 +348,7 @@ class CycleSteps:
         Guard
             A guard for the partition's state after the policy has run.
         """
-        result, runner = self.result, self._memory.runner
+        result, runner = self.result, self.memory.runner
         taken = {job.id for job, _ in result.placed} | self._holds.keys()
         jobs = [job for job in result.order if job.id not in taken and not job.lasting]
         if self._deferred:
@@ -358,7 +357,7 @@ class CycleSteps:
         if not jobs or not gpus:
             return guard
         snapshot = result.snapshot = snapshot_of(
-            self._partition, jobs, gpus, guard.remaining_nodes(gpus, self._holds), self._now
+            self.partition, jobs, gpus, guard.remaining_nodes(gpus, self._holds), self.now
         )
         answer = await runner.decide(snapshot)
         guard = self.guard()
@@ -375,22 +374,22 @@ class CycleSteps:
 
     def explain(self, guard: Guard, placed: set[str]) -> None:
         """Record why the jobs that were not placed wait."""
-        result, partition = self.result, self._partition
+        result, partition = self.result, self.partition
         reasons = WaitingReasons(
             guard.capacity,
             guard.remaining(),
-            tuple(guard.nodes.values()),
+            nodes=tuple(guard.nodes.values()),
             holds=self._holds,
             answer=result.answer or Answer((), partition.spec.policy.name),
             partition=partition.metadata.name,
             wanted=partition.spec.gpus,
-            totals=allocatable_of(guard.nodes, self._state),
+            totals=allocatable_of(guard.nodes, self.state),
             order=[job for job in result.order if job.id not in placed],
             sharing=self._sharing,
         )
         for job in result.order:
             if job.id not in placed:
                 limit = guard.limit_anywhere(job)
-                nominated = job.id in self._memory.nominated
+                nominated = job.id in self.memory.nominated
                 result.why[job.id] = reasons.why(job) if nominated or not limit else limit
         result.short = frozenset(reasons.short)

@@ -1,6 +1,6 @@
 """Which waiting jobs may start at all: those that namespace, quota and services' limit allow."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from partita.models import GPUPartition
 from partita.scheduling.endable import Endable
@@ -13,6 +13,7 @@ from partita_policies.types import Job
 __all__ = ["Eligibility"]
 
 
+@dataclass
 class Eligibility:
     """Says in one cycle which jobs may start.
 
@@ -23,21 +24,20 @@ class Eligibility:
         of services, because a lasting job may take their place.
     """
 
-    def __init__(
-        self, partition: GPUPartition, state: State, guard: Guard, endable: Endable
-    ) -> None:
-        self._partition = partition
-        self._state = state
-        self._guard = guard
-        self._endable = endable
+    partition: GPUPartition
+    state: State
+    guard: Guard
+    endable: Endable
+
+    def __post_init__(self) -> None:
         self._kept: dict[int, GPUAmounts] = {}
         """By priority, what the lasting jobs hold that may not be ended."""
 
     def why_not(self, job: Job) -> WaitingReason | None:
         """Return why a job may not start now, wherever there is room; None if it may."""
-        partition, guard = self._partition, self._guard
+        partition, guard = self.partition, self.guard
         selector = partition.spec.allowed_namespaces
-        namespace = self._state.namespaces.get(job.namespace)
+        namespace = self.state.namespaces.get(job.namespace)
         if selector is not None and not selector.matches(namespace.labels if namespace else {}):
             return WaitingReason(
                 Reason.NAMESPACE_NOT_ALLOWED,
@@ -56,9 +56,9 @@ class Eligibility:
             kept = (
                 replace(
                     gpu,
-                    running=tuple(b for b in gpu.running if not self._endable.allows(b, job)),
+                    running=tuple(b for b in gpu.running if not self.endable.allows(b, job)),
                 )
-                for gpu in self._guard.gpus
+                for gpu in self.guard.gpus
             )
             self._kept[job.priority] = held_by(kept, lasting=True)
         return self._kept[job.priority]

@@ -2,8 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 
 from partita.constants import OTHERS_JOB
 from partita.pods.requests import Requests
@@ -44,6 +43,7 @@ def shape_of(job: Job) -> tuple[object, ...]:
     )
 
 
+@dataclass
 class WaitingReasons:
     """Finds why the jobs of one partition wait after one cycle.
 
@@ -73,31 +73,19 @@ class WaitingReasons:
         How jobs share a GPU.
     """
 
-    def __init__(
-        self,
-        capacity: FreeCapacity,
-        gpus: Sequence[GPU],
-        nodes: Sequence[Node] = (),
-        *,
-        holds: Mapping[str, Sequence[str]],
-        answer: Answer,
-        partition: str,
-        wanted: int,
-        totals: Mapping[str, Requests] = MappingProxyType({}),
-        order: Sequence[Job] = (),
-        sharing: Sharing = Sharing.MPS,
-    ) -> None:
-        self._capacity = capacity
-        self._gpus = gpus
-        self._nodes = nodes
-        self._holds = holds
-        self._held = {gpu for theirs in holds.values() for gpu in theirs}
-        self._answer = answer
-        self._partition = partition
-        self._wanted = wanted
-        self._totals = totals
-        self._order = order
-        self._sharing = sharing
+    capacity: FreeCapacity
+    gpus: Sequence[GPU]
+    holds: Mapping[str, Sequence[str]]
+    answer: Answer
+    partition: str
+    wanted: int
+    nodes: Sequence[Node] = ()
+    totals: Mapping[str, Requests] = field(default_factory=dict)
+    order: Sequence[Job] = ()
+    sharing: Sharing = Sharing.MPS
+
+    def __post_init__(self) -> None:
+        self._held = {gpu for theirs in self.holds.values() for gpu in theirs}
         self.short: set[str] = set()
         """Nodes with too little free CPU, memory or ephemeral storage for one of the jobs."""
         self._known: dict[tuple[object, ...], WaitingReason] = {}
@@ -106,8 +94,8 @@ class WaitingReasons:
 
     def why(self, job: Job) -> WaitingReason:
         """Return why a job waits."""
-        if job.id in self._holds:
-            held = ", ".join(self._holds[job.id])
+        if job.id in self.holds:
+            held = ", ".join(self.holds[job.id])
             return WaitingReason(Reason.GPU_HELD, f"{held} is held for it until enough is released")
         shape = shape_of(job)
         if shape not in self._known:
@@ -115,8 +103,8 @@ class WaitingReasons:
         found = self._known[shape]
         if found.reason not in {Reason.POLICY_WAITS, Reason.GPU_HELD}:
             return found
-        first = bool(self._order) and self._order[0].id == job.id
-        kept_for = self._answer.rule.kept_for.get(job.id)
+        first = bool(self.order) and self.order[0].id == job.id
+        kept_for = self.answer.rule.kept_for.get(job.id)
         key = (*shape, job.namespace, job.application, job.thread_percent, first, kept_for)
         if key not in self._causes:
             policy = found.reason is Reason.POLICY_WAITS
@@ -125,13 +113,13 @@ class WaitingReasons:
 
     def _cause(self, job: Job, *, first: bool) -> str:
         """Return why the policy does not start a job that fits, if that is known."""
-        rule = self._answer.rule
+        rule = self.answer.rule
         kept_for = rule.kept_for.get(job.id)
-        for other in self._order if kept_for is not None else ():
+        for other in self.order if kept_for is not None else ():
             if other.id == kept_for:
                 return f": it keeps the room for {self._named(job, other)}"
-        if rule.in_order and self._order and not first:
-            return f": {self._named(job, self._order[0])} is before it"
+        if rule.in_order and self.order and not first:
+            return f": {self._named(job, self.order[0])} is before it"
         if rule.reason or self._predictions >= _PREDICTIONS:
             return ""
         self._predictions += 1
@@ -141,12 +129,12 @@ class WaitingReasons:
         """Return the slowdowns that are predicted on the GPU on which they are least."""
         fitting = (
             gpu
-            for gpu in self._gpus
+            for gpu in self.gpus
             if gpu.running and self._refusal(job, gpu) is None and job.gpus == 1
         )
         found = []
         for gpu in sorted(fitting, key=lambda gpu: (len(gpu.running), gpu.id))[:_PREDICTED]:
-            (own, measured), *others = slowdowns_together([job, *gpu.running], gpu, self._sharing)
+            (own, measured), *others = slowdowns_together([job, *gpu.running], gpu, self.sharing)
             if measured:
                 found.append((max(own, *(much for much, _ in others)), own, gpu))
         if not found:
@@ -157,7 +145,7 @@ class WaitingReasons:
         text += "alone"
         if most > own:
             text += f", and {'that' if len(gpu.running) == 1 else 'one of them'} {most:.2f} times"
-        budget = self._answer.rule.slowdown_budget
+        budget = self.answer.rule.slowdown_budget
         if budget is None:
             return text
         over = "over" if most > budget else "with its uncertainty over"
@@ -165,9 +153,9 @@ class WaitingReasons:
 
     def _held_for(self, job: Job) -> str:
         """Return for which jobs the GPUs are held on which a job would fit."""
-        free = {gpu.id for gpu in self._gpus if self._capacity.why_not(job, gpu.id) is None}
-        holders = {uid for uid, gpus in self._holds.items() if free.intersection(gpus)}
-        named = (self._named(job, one) for one in self._order if one.id in holders)
+        free = {gpu.id for gpu in self.gpus if self.capacity.why_not(job, gpu.id) is None}
+        holders = {uid for uid, gpus in self.holds.items() if free.intersection(gpus)}
+        named = (self._named(job, one) for one in self.order if one.id in holders)
         names = list(dict.fromkeys(named)) or ["other jobs"]
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         return f"the GPUs with room are held for {', '.join(names[:_NAMED])}{more} first"
@@ -178,23 +166,23 @@ class WaitingReasons:
         return other.name if other.namespace == job.namespace else OTHERS_JOB
 
     def _of_shape(self, job: Job) -> WaitingReason:
-        if not self._gpus:
+        if not self.gpus:
             return WaitingReason(
                 Reason.NO_GPU_READY,
-                f"none of the {self._wanted} GPUs of {self._partition} is ready: see "
-                f"`kubectl get gpuservers` and `kubectl describe gpart {self._partition}`"
-                if self._wanted
-                else f"{self._partition} has no GPUs: raise spec.gpus",
+                f"none of the {self.wanted} GPUs of {self.partition} is ready: see "
+                f"`kubectl get gpuservers` and `kubectl describe gpart {self.partition}`"
+                if self.wanted
+                else f"{self.partition} has no GPUs: raise spec.gpus",
             )
-        found = [self._refusal(job, gpu) for gpu in self._gpus]
+        found = [self._refusal(job, gpu) for gpu in self.gpus]
         refusals = Counter(found)
-        for gpu, refusal in zip(self._gpus, found, strict=True):
+        for gpu, refusal in zip(self.gpus, found, strict=True):
             if refusal is CapacityShortage.HOST:
                 self.short.add(gpu.node)
-        if fit_among(job, self._capacity, [g for g in self._gpus if g.id not in self._held]):
-            rule = self._answer.rule.reason or "does not start it yet"
+        if fit_among(job, self.capacity, [g for g in self.gpus if g.id not in self._held]):
+            rule = self.answer.rule.reason or "does not start it yet"
             return WaitingReason(
-                Reason.POLICY_WAITS, f"it would fit, but policy {self._answer.policy} {rule}"
+                Reason.POLICY_WAITS, f"it would fit, but policy {self.answer.policy} {rule}"
             )
         if not job.lasting and (behind := self._behind_services(job)):
             return WaitingReason(Reason.BEHIND_SERVICES, behind)
@@ -215,13 +203,13 @@ class WaitingReasons:
 
     def _behind_services(self, job: Job) -> str:
         """Return a message if a job cannot start while the services run; empty if it can."""
-        if not any(one.lasting for gpu in self._gpus for one in gpu.running):
+        if not any(one.lasting for gpu in self.gpus for one in gpu.running):
             return ""
-        at_end = FreeCapacity(map(only_lasting, self._gpus), self._nodes)
-        idle = FreeCapacity([replace(gpu, running=()) for gpu in self._gpus], self._nodes)
-        if fit_among(job, at_end, self._gpus) or not fit_among(job, idle, self._gpus):
+        at_end = FreeCapacity(map(only_lasting, self.gpus), self.nodes)
+        idle = FreeCapacity([replace(gpu, running=()) for gpu in self.gpus], self.nodes)
+        if fit_among(job, at_end, self.gpus) or not fit_among(job, idle, self.gpus):
             return ""
-        free = [at_end[gpu.id] for gpu in self._gpus]
+        free = [at_end[gpu.id] for gpu in self.gpus]
         needs, left = _beside(job, free, Counter(at_end.why_not(job, f.gpu.id) for f in free))
         return (
             f"needs {needs}; beside the services, which never end by themselves, jobs can have at "
@@ -229,7 +217,7 @@ class WaitingReasons:
         )
 
     def _refusal(self, job: Job, gpu: GPU) -> CapacityShortage | str | None:
-        refusal = self._capacity.why_not(job, gpu.id)
+        refusal = self.capacity.why_not(job, gpu.id)
         if refusal is None and gpu.id in self._held:
             return "held"
         return refusal
@@ -241,11 +229,11 @@ class WaitingReasons:
         main: CapacityShortage | str,
     ) -> str:
         """Return a message about the requested, the free and the total amount."""
-        count = f"{refusals[main]} of {len(self._gpus)} GPUs of {self._partition}"
+        count = f"{refusals[main]} of {len(self.gpus)} GPUs of {self.partition}"
         if main is CapacityShortage.MEMORY:
-            lacking = [g for g in self._gpus if self._refusal(job, g) is CapacityShortage.MEMORY]
-            most = max(lacking, key=lambda gpu: self._capacity[gpu.id].memory)
-            free = max(0, self._capacity[most.id].memory)
+            lacking = [g for g in self.gpus if self._refusal(job, g) is CapacityShortage.MEMORY]
+            most = max(lacking, key=lambda gpu: self.capacity[gpu.id].memory)
+            free = max(0, self.capacity[most.id].memory)
             contexts = gib(job.context_memory) if job.context_memory else ""
             said = (
                 f"needs {gib(job.memory)} of GPU memory"
@@ -253,10 +241,10 @@ class WaitingReasons:
                 f"the most that is free is {gib(free)} of {gib(most.memory)} on {most.id}"
             )
         elif main is CapacityShortage.JOBS:
-            most_jobs = max(gpu.max_jobs for gpu in self._gpus)
+            most_jobs = max(gpu.max_jobs for gpu in self.gpus)
             said = f"{count} have all their {most_jobs} places taken (sharing.maxJobsPerGPU)"
         elif main is CapacityShortage.CLIENTS:
-            limit = max(gpu.max_clients for gpu in self._gpus)
+            limit = max(gpu.max_clients for gpu in self.gpus)
             said = f"{count} have all their {limit} MPS clients taken; it needs {job.clients}"
         elif main is CapacityShortage.HOST:
             said = self._node_sentence(job, count)
@@ -282,7 +270,7 @@ class WaitingReasons:
 
     def _node_sentence(self, job: Job, count: str) -> str:
         """Return a message about the scarcest node resource: the requested and the most free."""
-        nodes = {g.node for g in self._gpus if self._refusal(job, g) is CapacityShortage.HOST}
+        nodes = {g.node for g in self.gpus if self._refusal(job, g) is CapacityShortage.HOST}
         left = {name: Requests(*self._left(name)) for name in nodes}
         asked = Requests(job.cpu, job.host_memory, job.host_storage)._asdict()
         lacking = {
@@ -293,7 +281,7 @@ class WaitingReasons:
         resource = max(lacking, key=lambda each: len(lacking[each]))
         most = max(sorted(lacking[resource]), key=lambda name: getattr(left[name], resource))
         free = getattr(left[most], resource)
-        total = getattr(self._totals.get(most, left[most]), resource)
+        total = getattr(self.totals.get(most, left[most]), resource)
         needed = format_amount(resource, asked[resource])
         left_over = format_amount(resource, max(0, free), short=True)
         whole = format_amount(resource, total, short=True)
@@ -303,7 +291,7 @@ class WaitingReasons:
         )
 
     def _left(self, node: str) -> tuple[int, int, int]:
-        hosts = self._capacity.hosts
+        hosts = self.capacity.hosts
         return (hosts.left(node) if hosts is not None else None) or (0, 0, 0)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import random
 import sys
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -29,6 +30,7 @@ class Apply(Protocol):
         """Apply the current version of an object, or its deletion."""
 
 
+@dataclass
 class Informer:
     """Lists the objects of one kind, then watches them.
 
@@ -58,38 +60,28 @@ class Informer:
         The pauses between two watches.
     """
 
-    def __init__(
-        self,
-        kube: Kube,
-        kind: Kind,
-        apply: Apply,
-        *,
-        forget_missing: Callable[[Collection[str], int], object] | None = None,
-        order: Callable[[Json], int] | None = None,
-        on_change: Callable[[], None] = lambda: None,
-        required: bool = False,
-        namespace: str = "",
-        times: Times = Times(),
-    ) -> None:
-        self._times = times
-        self._kube = kube
-        self._kind = kind
-        self._apply = apply
-        self._remembers = forget_missing is None
+    kube: Kube
+    kind: Kind
+    apply: Apply
+    forget_missing: Callable[[Collection[str], int], object] | None = None
+    order: Callable[[Json], int] | None = None
+    on_change: Callable[[], None] = lambda: None
+    required: bool = False
+    namespace: str = ""
+    times: Times = Times()
+
+    def __post_init__(self) -> None:
+        self._remembers = self.forget_missing is None
         self._known: dict[str, Json] = {}
         """If it remembers objects: name, namespace, UID and version of each, by UID."""
-        self._forget_missing = forget_missing or self._remove_missing
-        self._order = order
-        self._on_change = on_change
-        self._required = required
-        self._namespace = namespace
+        self._forget_missing = self.forget_missing or self._remove_missing
         self._version = ""
         """Where to continue the watch; empty when a list is needed first."""
         self.synced = asyncio.Event()
         """Set once every object of the first list was passed to `apply`."""
         self.failing_since: datetime | None = None
         """Since when the watch fails; None if it works."""
-        self._log = structlog.get_logger().bind(part="informer", kind=kind.plural)
+        self._log = structlog.get_logger().bind(part="informer", kind=self.kind.plural)
 
     async def list(self) -> None:
         """List the objects once.
@@ -103,28 +95,28 @@ class Informer:
         present: set[str] = set()
         unordered: list[Json] = []
         try:
-            async for page in self._kube.pages(self._kind, namespace=self._namespace):
+            async for page in self.kube.pages(self.kind, namespace=self.namespace):
                 version = page.version
                 if page.first:
                     present.clear()
                     unordered.clear()
                 present.update(item["metadata"]["uid"] for item in page.items)
-                if self._order:
+                if self.order:
                     unordered += page.items
-                for item in () if self._order else page.items:
+                for item in () if self.order else page.items:
                     self._take(item)
                 await asyncio.sleep(0)  # a page takes up to 50 ms
         except NotFoundError:
-            if self._required:
+            if self.required:
                 raise
         self._forget_missing(present, int(version) if version else sys.maxsize)
-        if self._order is not None:
-            unordered.sort(key=self._order)
+        if self.order is not None:
+            unordered.sort(key=self.order)
         for item in unordered:
             self._take(item)
         self._version = version
         self.synced.set()
-        self._on_change()
+        self.on_change()
 
     async def start(self) -> str:
         """Return a version from which another client watches the kind; call it for each start.
@@ -150,35 +142,35 @@ class Informer:
             If the API server refuses the first list. Later failures are retried, unless a required
             kind is no longer served.
         """
-        pause = self._times.watch_pause
+        pause = self.times.watch_pause
         while True:
             try:
                 if not self._version:
                     await self.list()
                 if self._version:
                     await self._watch()
-                    pause = self._times.watch_pause
+                    pause = self.times.watch_pause
             except GoneError:
                 self._version = ""
             except KubernetesError as error:
                 first = not (self.synced.is_set() or isinstance(error, UnavailableError))
-                if first or (self._required and isinstance(error, NotFoundError)):
+                if first or (self.required and isinstance(error, NotFoundError)):
                     raise
                 self._log.warning("watch failed", error=str(error))
                 self._failing(datetime.now(UTC))
             await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - jitter
-            pause = min(2 * pause, self._times.longest_watch_pause)
+            pause = min(2 * pause, self.times.longest_watch_pause)
 
     async def _watch(self) -> None:
         """Watch until the API server ends the watch, as it does every few minutes."""
-        where = self._namespace
-        async with watch(self._kube, self._kind, self._version, namespace=where) as events:
+        where = self.namespace
+        async with watch(self.kube, self.kind, self._version, namespace=where) as events:
             self._failing(None)
             async for event, body in events:
                 self._version = body["metadata"]["resourceVersion"]
                 if event != "BOOKMARK":
                     self._take(body, deleted=event == "DELETED")
-                    self._on_change()
+                    self.on_change()
 
     def _take(self, body: Json, *, deleted: bool = False) -> None:
         meta = body["metadata"]
@@ -187,7 +179,7 @@ class Informer:
         elif self._remembers:
             self._known[meta["uid"]] = {"metadata": {key: meta.get(key, "") for key in _STUB}}
         try:
-            self._apply(body, deleted=deleted)
+            self.apply(body, deleted=deleted)
         except Exception:  # noqa: BLE001 - a bug that affects one object must not stop the others
             key = meta.get("namespace", ""), meta.get("name", "")
             self._log.exception("object not applied", object="/".join(filter(None, key)))
@@ -199,4 +191,4 @@ class Informer:
     def _failing(self, since: datetime | None) -> None:
         if (since is None) is not (self.failing_since is None):
             self.failing_since = since
-            self._on_change()
+            self.on_change()

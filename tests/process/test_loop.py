@@ -136,6 +136,20 @@ async def test_a_cycle_knows_who_was_passed_over_before_and_follows_a_change_of_
         await until(lambda: seen[-1] == ("sjf", {"uid-job-0": 7}))
 
 
+async def test_a_policy_that_cannot_be_built_is_retried_without_cycles_while_nothing_waits() -> (
+    None
+):
+    state, cycles = a_state(partition_body(policy={"name": "magic"})), Mock(return_value={})
+    kube, statuses = FakeKube(), state.queues.partition_statuses
+    kube.times = Times(build_policy_again=0.001)
+    loop = Loop(kube, state, Mock(), past_shares=cycles)  # type: ignore[arg-type]
+    state.queues.partitions.add("shared")
+    async with running(loop.run()):
+        for _ in range(4):
+            await until(statuses.take)
+    assert cycles.call_count == 1
+
+
 async def test_nothing_is_kept_of_a_partition_that_is_gone() -> None:
     world = World()
     world.has_a_gpu()

@@ -54,6 +54,8 @@ class _Partition:
     task: asyncio.Task[None] | None = None
     changed: bool = False
     """Whether another cycle was requested since the current one began."""
+    building: asyncio.Task[None] | None = None
+    """Builds the policies that could not be built."""
     shadows: asyncio.Task[None] | None = None
 
 
@@ -174,14 +176,23 @@ class Cycles:
         self._run_shadows(kept, result)
 
     async def _build_policies(self, name: str, kept: _Partition) -> None:
-        """Have the policies of a partition's spec; retry those that cannot be built."""
+        """Have the policies of a partition's spec."""
         partition = self.state.partitions.get(name)
         if partition is not None and kept.memory.runner.spec != partition.spec.policy:
             self._log.info("policy", partition=name, policy=partition.spec.policy.name)
             kept.memory.runner = PolicyRunner(partition.spec.policy, times=self.times)
         await kept.memory.runner.build()
-        if kept.memory.runner.problem:
-            self._queue.add_after(name, self.times.build_policy_again)
+        if kept.memory.runner.problem and (kept.building is None or kept.building.done()):
+            kept.building = self.tasks.create_task(self._build_again(name, kept))
+
+    async def _build_again(self, name: str, kept: _Partition) -> None:
+        """Retry policies that cannot be built. Only what waits then needs a cycle."""
+        while kept.memory.runner.problem and self._partitions.get(name) is kept:
+            await asyncio.sleep(self.times.build_policy_again)
+            await kept.memory.runner.build()
+            self.state.queues.partition_statuses.add(name)
+        if self._demand.waiting.get(name):
+            self._queue.add(name)
 
     def _released(self, partition: str) -> dict[str, set[str]]:
         """Return the UIDs of those whose allocations are released, by GPUServer."""

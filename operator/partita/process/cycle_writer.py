@@ -17,7 +17,7 @@ from partita.claims.growths import raised_entries, report_raised
 from partita.claims.ledger_writes import fits, write_ledger
 from partita.claims.new_allocations import ledger_entries
 from partita.jobs.attempt_pods import AttemptPods, NotCreated
-from partita.kube.client import CLAIMS, PODS, Kube
+from partita.kube.client import CLAIMS, JOBS, PODS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import Events
 from partita.models import Allocation, GPUPartition, GPUServer
@@ -26,7 +26,7 @@ from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.gpu_state import server_state
 from partita.scheduling.ledger import ServerChange
 from partita.scheduling.reasons import WaitingReason, gib
-from partita.store.allocations import object_of, users_of
+from partita.store.allocations import users_of
 from partita.store.claim_view import ClaimView
 from partita.store.state import State
 from partita.store.views import PodView
@@ -213,7 +213,7 @@ class CycleWriter:
         The previous leader may have allocated for it.
         """
         for server, entry in self.state.allocated(uid).items():
-            kind, name = object_of(entry)
+            kind, name = (JOBS, entry.job) if entry.job else (CLAIMS, entry.name)
             try:
                 body = await self.kube.get(kind, name, entry.namespace)
             except NotFoundError:

@@ -2,11 +2,10 @@
 
 from collections.abc import Collection, KeysView, Mapping
 
-from partita.kube.kinds import CLAIMS, JOBS, Kind
 from partita.models import Allocation, GPUServer
 from partita.store.index import Index
 
-__all__ = ["Allocations", "object_of", "user_of", "users_of"]
+__all__ = ["Allocations", "user_of", "users_of"]
 
 
 class Allocations:
@@ -93,11 +92,6 @@ class Allocations:
 def user_of(claim: str, entry: Allocation) -> str:
     """Return the UID of the job for an attempt of which a claim is allocated, or else its own."""
     return entry.job_uid or claim
-
-
-def object_of(entry: Allocation) -> tuple[Kind, str]:
-    """Return kind and name of the object whose UID is that of the user."""
-    return (JOBS, entry.job) if entry.job else (CLAIMS, entry.name)
 
 
 def users_of(allocations: Mapping[str, Allocation]) -> set[str]:

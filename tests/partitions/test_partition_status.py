@@ -31,6 +31,7 @@ from support.builders import (
     server_pod_body,
     take,
 )
+from support.claims import claim_body, claim_entry
 
 EMPTY = {"node": "", "conditions": {}, "status": {"uuid": "", "memory": "0"}}
 
@@ -135,14 +136,20 @@ def test_a_partition_of_no_gpus_is_ready():
 
 
 def test_the_queue():
-    state = a_state(*gpus_up(server_body(allocations={"claim-runs": allocation("runs")})))
+    ledger = {"claim-runs": allocation("runs"), "uid-served": claim_entry("served")}
+    state = a_state(*gpus_up(server_body(allocations=ledger)))
     take(state, job_body("new"))
     for phase in ("Queued", "Suspended", "Succeeded", "Failed"):
         take(state, job_body(phase.lower(), suspend=phase == "Suspended", status={"phase": phase}))
     take(state, job_body("runs", status={"phase": "Running"}))
     take(state, job_body("elsewhere", partition="other"))
+    told = {"annotations": {"partita.dev/status": "NoPod: no Pod uses it"}}
+    state.queues.partition_statuses.take()
+    for name, metadata in (("untold", {}), ("told", told), ("served", told)):
+        take(state, claim_body(name, metadata=metadata))
+    assert state.queues.partition_statuses.take() == {"shared"}
     queue = overview(state).queue
-    assert (queue.queued, queue.running, queue.suspended) == (2, 1, 1)
+    assert (queue.queued, queue.running, queue.suspended) == (3, 2, 1)
 
 
 def test_a_condition_keeps_its_time_until_its_status_changes():

@@ -58,9 +58,7 @@ def partition_status(
     ready = [gpu for gpu in summary if gpu.state == "Ready"]
     entries = [item for server in servers for item in server.status.allocations.items()]
     holding, served = {uid for uid, _ in entries}, {user_of(*item) for item in entries}
-    unfinished = state.job_index.unfinished.of(name)
-    queued = len(unfinished) - sum(uid in unfinished for uid in served)
-    queued += sum(_is_queued(uid, state) for uid in state.claims_of(name))
+    waiting = (len(uids) - len(served.intersection(uids)) for uids in state.unfinished_in(name))
     return GPUPartitionStatus(
         observed_generation=partition.metadata.generation,
         conditions=_conditions(
@@ -83,7 +81,7 @@ def partition_status(
             jobs=len(holding),
         ),
         queue=QueueStatus(
-            queued=queued,
+            queued=sum(waiting),
             running=len(holding),
             suspended=len(state.job_index.suspended.of(name)),
         ),
@@ -92,12 +90,6 @@ def partition_status(
         estimated_starts=_estimated(starts),
         gpu_summary=summary,
     )
-
-
-def _is_queued(uid: str, state: State) -> bool:
-    """Return whether a claim waits for a GPU: only then does the operator say why."""
-    claim = state.claims[uid]
-    return bool(claim.status) and claim.allocation is None and not state.is_allocated(uid)
 
 
 def _summary(server: GPUServer, partition: GPUPartition, state: State) -> GPUSummary:

@@ -4,7 +4,7 @@ Claims that the operator has made for its own Pods have the suffix of `partita.p
 these, only those of jobs are kept: nothing waits for those of probe Pods.
 """
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, Final
@@ -13,7 +13,7 @@ from partita.models import Allocation
 from partita.models.device_class import class_target
 from partita.pods.own_claims import is_own_claim
 from partita.store.claim_view import ClaimView
-from partita.store.index import Index
+from partita.store.index import Index, UserIndex
 from partita.store.views import PodView
 
 __all__ = ["Claims"]
@@ -32,13 +32,14 @@ class Claims:
     ----------
     pods
         All Pods that the operator keeps, by UID.
+    partitions
+        Names of those that exist.
     """
 
-    def __init__(self, pods: Mapping[str, PodView]) -> None:
+    def __init__(self, pods: Mapping[str, PodView], partitions: Container[str]) -> None:
         self.by_uid: dict[str, ClaimView] = {}
-        self._pods = pods
-        self._of_class = Index()
-        """UIDs of claims, but those of jobs, by name of their device class."""
+        self._pods, self._partitions = pods, partitions
+        self.index = UserIndex()
         self._of_user = Index()
         """UIDs of claims, by UID of their job, or by their own."""
         self._of_owner = Index()
@@ -62,21 +63,19 @@ class Claims:
             return claim
         return replace(claim, job=old.job, job_uid=old.job_uid) if old is not None else None
 
-    def changed(self, old: ClaimView | None, new: ClaimView | None) -> None:
-        """Replace a claim in the indexes by another version of it."""
+    def changed(self, uid: str, old: ClaimView | None, new: ClaimView | None) -> set[str]:
+        """Replace a claim in the indexes; return the partitions whose numbers have changed."""
         if old is not None:
-            self._of_class.discard(old.device_class, old.uid)
             self._of_user.discard(old.user, old.uid)
             self._of_owner.discard(old.owner_pod_uid, old.uid)
             if self._uids.get(old.key) == old.uid:
                 del self._uids[old.key]
         if new is not None:
             self._of_user.add(new.user, new.uid)
-            if new.user == new.uid:
-                self._of_class.add(new.device_class, new.uid)
             if new.owner_pod_uid:
                 self._of_owner.add(new.owner_pod_uid, new.uid)
             self._uids[new.key] = new.uid
+        return set(map(self._partition_of, self.index.changed(uid, old, new)))
 
     def pod_changed(self, old: PodView | None, new: PodView | None) -> set[str]:
         """Replace a Pod in the indexes; return the UIDs of the claims that it has or had."""
@@ -112,19 +111,16 @@ class Claims:
         return self.by_uid.get(self._uids.get(f"{namespace}/{name}", ""))
 
     def of_partitions(
-        self, wanted: Callable[[str], bool], partitions: Container[str]
-    ) -> Iterator[str]:
-        """Return the UIDs of the claims whose device classes name a wanted partition.
+        self, index: Index, wanted: Callable[[str], bool]
+    ) -> Iterator[Collection[str]]:
+        """Return the members of the classes in an index that name a wanted partition."""
+        for name in list(index.keys()):
+            if wanted(self._partition_of(name)):
+                yield index.of(name)
 
-        Parameters
-        ----------
-        partitions
-            Names of those that exist.
-        """
-        for name in list(self._of_class.keys()):
-            target = class_target(name, partitions)
-            if target is not None and wanted(target.partition):
-                yield from self._of_class.of(name)
+    def _partition_of(self, device_class: str) -> str:
+        target = class_target(device_class, self._partitions)
+        return target.partition if target is not None else ""
 
     def pods_beside(self, pod: PodView) -> Iterator[tuple[PodView, str]]:
         """Return the Pods of a Pod's controller, once for each of their claims, with its UID."""

@@ -3,8 +3,9 @@
 from collections.abc import Collection, KeysView
 
 from partita.models import Phase, SharedGPUJob
+from partita.store.claim_view import ClaimView
 
-__all__ = ["Index", "JobIndex"]
+__all__ = ["Index", "UserIndex"]
 
 
 class Index:
@@ -33,31 +34,38 @@ class Index:
             self._members.pop(key, None)
 
 
-class JobIndex:
-    """UIDs of jobs, by partition."""
+class UserIndex:
+    """UIDs of jobs by partition, or of claims by device class, without the claims of jobs."""
 
     def __init__(self) -> None:
         self.all = Index()
         self.suspended = Index()
-        """Those whose status says so."""
+        """Jobs whose status says so."""
         self.unfinished = Index()
-        """Those that have neither finished nor are to be suspended."""
+        """Jobs that have neither finished nor are to be suspended; claims that are told why they
+        wait."""
 
-    def changed(self, uid: str, old: SharedGPUJob | None, new: SharedGPUJob | None) -> set[str]:
-        """Replace a job by another version; return the partitions whose numbers have changed."""
+    def changed(
+        self, uid: str, old: SharedGPUJob | ClaimView | None, new: SharedGPUJob | ClaimView | None
+    ) -> set[str]:
+        """Replace a job or claim by another version; return the keys whose numbers have changed."""
         before, after = self._places(old), self._places(new)
-        for index, partition in before - after:
-            index.discard(partition, uid)
-        for index, partition in after - before:
-            index.add(partition, uid)
-        return {partition for _, partition in before ^ after}
+        for index, key in before - after:
+            index.discard(key, uid)
+        for index, key in after - before:
+            index.add(key, uid)
+        return {key for _, key in before ^ after}
 
-    def _places(self, job: SharedGPUJob | None) -> set[tuple[Index, str]]:
-        if job is None:
-            return set()
-        indexes, phase = {self.all}, job.status.phase
-        if phase is Phase.SUSPENDED:
-            indexes.add(self.suspended)
-        if not job.spec.suspend and (phase is None or not phase.finished):
-            indexes.add(self.unfinished)
-        return {(index, job.spec.partition) for index in indexes}
+    def _places(self, one: SharedGPUJob | ClaimView | None) -> set[tuple[Index, str]]:
+        suspended, unfinished = False, False
+        match one:
+            case SharedGPUJob():
+                key, phase = one.spec.partition, one.status.phase
+                suspended = phase is Phase.SUSPENDED
+                unfinished = not one.spec.suspend and (phase is None or not phase.finished)
+            case ClaimView(job_uid=""):
+                key, unfinished = one.device_class, bool(one.status) and one.allocation is None
+            case _:
+                return set()
+        indexes = {self.all: True, self.suspended: suspended, self.unfinished: unfinished}
+        return {(index, key) for index, is_in in indexes.items() if is_in}

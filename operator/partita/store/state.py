@@ -4,9 +4,10 @@ Not thread-safe: everything runs in one event loop. An older version never repla
 the response to a write and the watch event of the same write may arrive in either order.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from partita.models import ApplicationProfile, GPUPartition, GPUServer, SharedGPUJob
@@ -17,7 +18,7 @@ from partita.store.claim_view import ClaimView
 from partita.store.claims import Claims
 from partita.store.comparison import is_unrecorded, new_reports, same_desired_state
 from partita.store.finished_jobs import FinishedJob, FinishedJobs
-from partita.store.index import Index, JobIndex
+from partita.store.index import Index, UserIndex
 from partita.store.node_usage import NodeUsage
 from partita.store.object_versions import Tombstones, apply_resource, apply_view
 from partita.store.owned_pods import OwnedPods, is_of_job
@@ -72,7 +73,7 @@ class State:
         self._owned = OwnedPods()
         self.pods = self._owned.by_uid
         """All Pods that claim to be Partita's (`PodView`), by UID."""
-        self._claims = Claims(self.pods)
+        self._claims = Claims(self.pods, self.partitions)
         self.claims = self._claims.by_uid
         """The claims of Partita's device classes, by UID."""
         self.claim_named = self._claims.named
@@ -80,7 +81,7 @@ class State:
         self.claims_made_for = self._claims.made_for
         self.pods_beside = self._claims.pods_beside
         self.unreadable = UnreadableObjects()
-        self.job_index = JobIndex()
+        self.job_index = UserIndex()
         self._partition_servers = Index()
         self._allocations = Allocations(self.servers)
         self.allocated = self._allocations.of
@@ -109,10 +110,14 @@ class State:
         return self._users_where(partition.__eq__)
 
     def _users_where(self, wanted: Callable[[str], bool]) -> list[str]:
-        jobs = self.job_index.all
-        names = list(filter(wanted, jobs.keys()))
-        claims = self._claims.of_partitions(wanted, self.partitions)
-        return [*(uid for name in names for uid in jobs.of(name)), *claims]
+        jobs, claims = self.job_index.all, self._claims.index.all
+        of_jobs = map(jobs.of, filter(wanted, jobs.keys()))
+        return [*chain(*of_jobs, *self._claims.of_partitions(claims, wanted))]
+
+    def unfinished_in(self, partition: str) -> list[Collection[str]]:
+        """Return what waits for a partition's GPUs or has some: UIDs of jobs, and of each class."""
+        jobs, claims = self.job_index.unfinished, self._claims.index.unfinished
+        return [jobs.of(partition), *self._claims.of_partitions(claims, partition.__eq__)]
 
     def jobs_of(self, partition: str) -> Iterator[SharedGPUJob]:
         """Return the jobs of a partition, unordered."""
@@ -120,7 +125,7 @@ class State:
 
     def claims_of(self, partition: str) -> Iterator[str]:
         """Return the UIDs of the claims of a partition's device classes, but those of jobs."""
-        return self._claims.of_partitions(partition.__eq__, self.partitions)
+        return chain(*self._claims.of_partitions(self._claims.index.all, partition.__eq__))
 
     def user_of(self, uid: str) -> str:
         """Return the UID of the job for an attempt of which a claim was made, or else its own."""
@@ -314,7 +319,7 @@ class State:
         apply_view(self.claims, uid, view, deleted=deleted, gone=self._gone)
         new = self.claims.get(uid)
         if new is not old:
-            self._claims.changed(old, new)
+            self.queues.partition_statuses.add(*self._claims.changed(uid, old, new))
             self.queues.jobs.add(view.user)
 
     def apply_profile(self, body: Json, *, deleted: bool = False) -> None:

@@ -17,12 +17,7 @@ from partita.agent.errors import (
     SetupError,
 )
 from partita.agent.gpu.compute_mode import set_compute_mode
-from partita.agent.gpu.nvml import (
-    NVMLDevice,
-    close_library,
-    gpus,
-    open_library,
-)
+from partita.agent.gpu.nvml import NVMLDevice, close_library, gpus, open_library
 
 EXCLUSIVE = pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
 

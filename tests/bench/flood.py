@@ -24,12 +24,14 @@ from bench.shape import API, RUN_SECONDS, job, partition
 from bench.stage import UNLIMITED, Plane, install_operator, make_namespace, make_partitions
 from partita.constants import ALLOCATION_GATE
 from partita.models.device_class import device_class_of
+from support.builders import owner
 from support.claims import claim_request
 
 __all__ = ["KINDS", "measure"]
 
-KINDS = ("jobs", "pods", "claims", "templates", "configmaps")
-"""The last means nothing to Partita: what it costs is the API server's and the machine's."""
+KINDS = ("jobs", "pods", "rollout", "users", "claims", "templates", "profiles", "configmaps")
+"""Pods of one Deployment are a rollout, those that name one claim its users, and profiles those of
+one application. ConfigMaps mean nothing to Partita: their cost is the API server's."""
 NAME, FLOOD, QUIET, HELD = "shared", "flood", "quiet", "held"
 LARGE = 18 << 10
 """MiB: more than is left beside the job that holds 4 GiB."""
@@ -44,8 +46,9 @@ class _Plane(Plane):
 
 
 def _path(kind: str, namespace: str) -> str:
-    groups = {"pods": "/api/v1", "configmaps": "/api/v1", "sharedgpujobs": f"/apis/{API}"}
-    return f"{groups.get(kind, DRA)}/namespaces/{namespace}/{kind}"
+    ours, core = ("sharedgpujobs", "applicationprofiles"), ("pods", "configmaps")
+    group = f"/apis/{API}" if kind in ours else "/api/v1" if kind in core else DRA
+    return f"{group}/namespaces/{namespace}/{kind}"
 
 
 def _job(name: str, mebibytes: int, seconds: int = 99999) -> tuple[str, Json]:
@@ -68,13 +71,22 @@ def _of_flood(kind: str, number: int) -> tuple[str, Json]:
     name = f"flood-{number}"
     if kind == "jobs":
         return _job(name, LARGE)
-    if kind == "claims":
+    if kind == "profiles":
+        profile = {"apiVersion": API, "kind": "ApplicationProfile", "metadata": {"name": name}}
+        return "applicationprofiles", {**profile, "spec": {"application": FLOOD}}
+    if kind == "configmaps":
+        return _config_map(name)
+    if kind == "claims" or (kind == "users" and not number):
         requests = [claim_request(device_class_of(NAME), memory=f"{LARGE}Mi")]
         spec = {"devices": {"requests": requests}}
         return "resourceclaims", {"metadata": {"name": name}, "spec": spec}
-    if kind == "configmaps":
-        return _config_map(name)
-    return _pod(name, LARGE + (number if kind == "templates" else 0))
+    what, pod = _pod(name, LARGE + (number if kind == "templates" else 0))
+    if kind == "users":
+        pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "flood-0"}]
+    if kind == "rollout":  # no garbage collector knows such an owner
+        by = {**owner("ReplicaSet", "flood-1"), "apiVersion": "bench/v1"}
+        pod["metadata"] |= {"ownerReferences": [by], "labels": {"pod-template-hash": "1"}}
+    return what, pod
 
 
 class _Run:
@@ -115,8 +127,8 @@ class _Run:
         await asyncio.gather(*(submit() for _ in range(SUBMITTERS)))
 
     async def _clear(self) -> None:
-        templates = "resourceclaimtemplates"
-        for kind in ("sharedgpujobs", "configmaps", "pods", "resourceclaims", templates):
+        kinds = "sharedgpujobs applicationprofiles configmaps pods resourceclaims"
+        for kind in (*kinds.split(), "resourceclaimtemplates"):
             while (await self._api.get(f"{_path(kind, FLOOD)}?limit=1"))["items"]:
                 with suppress(RefusedError, TimeoutError):
                     await self._api.delete(_path(kind, FLOOD))

@@ -68,8 +68,7 @@ def main() -> None:
     parser.add_argument(
         "--no-pods",
         action="store_true",
-        help="leave out the writes of Pods and their claims, the operator's and kubelet's: what is "
-        "left is what Kueue's benchmark does",
+        help="leave out the writes of Pods and their claims, as Kueue's benchmark does",
     )
     parser.add_argument(
         "--share",
@@ -85,11 +84,7 @@ def main() -> None:
         help="run without Pods as well, then build and run the benchmark of this checkout of Kueue, "
         "and compare",
     )
-    parser.add_argument(
-        "--flood",
-        choices=flood.KINDS,
-        help="measure instead how much slower a namespace is served beside one that floods",
-    )
+    parser.add_argument("--flood", choices=flood.KINDS, help="measure how a flood slows others")
     parser.add_argument("--number", type=int, default=10_000, help="size of the flood")
     parser.add_argument("--probes", type=int, default=50, help="least samples of each phase")
     parser.add_argument("--turns", type=int, default=2, help="how often the phases alternate")

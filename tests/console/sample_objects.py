@@ -239,14 +239,7 @@ async def make_workload(
 
 
 async def allocate(
-    api: Api,
-    server: str,
-    pod: Body,
-    claim: Body,
-    *,
-    used: str,
-    minutes: float = 30,
-    **fields: Any,
+    api: Api, server: str, pod: Body, claim: Body, *, used: str, minutes: float = 30, **fields: Any
 ) -> None:
     """Allocate a claim on a GPU since some minutes, with what it uses."""
     owner = pod["metadata"]["ownerReferences"][0]

@@ -20,10 +20,7 @@ from partita.console.access import ByToken
 from partita.times import Times
 from support.api import Api
 
-RIGHTS = {
-    "ada": {"gpupartitions", "sharedgpujobs/team-a"},
-    "nobody": set[str](),
-}
+RIGHTS = {"ada": {"gpupartitions", "sharedgpujobs/team-a"}, "nobody": set[str]()}
 
 
 @pytest.fixture(autouse=True)

@@ -9,14 +9,7 @@ import pytest
 
 from partita.store.state import State
 from store.objects import versioned
-from support.builders import (
-    a_state,
-    job_body,
-    owner,
-    partition_body,
-    server_body,
-    take,
-)
+from support.builders import a_state, job_body, owner, partition_body, server_body, take
 from support.claims import claim_body, claim_entry, claiming_pod_body, job_claim_body
 
 OF_JOB = {"ownerReferences": [owner("SharedGPUJob", "train")]}

@@ -39,10 +39,7 @@ async def test_a_probe_pod_with_its_limit_proves_limits_of_the_driver(node: Node
     body = await node.is_ready()
     assert condition(body, "DriverLimits") == ("True", "Proven")
     assert body["status"]["enforcement"] == "Driver"
-    assert body["status"]["capabilities"] == {
-        "memoryBackend": "misc",
-        "limitHook": "Applied",
-    }
+    assert body["status"]["capabilities"] == {"memoryBackend": "misc", "limitHook": "Applied"}
 
 
 async def proven(node: Node, enforcement: str = "Auto") -> None:

@@ -94,12 +94,7 @@ class Plan:
             for variant in chosen
         ]
 
-    def run(
-        self,
-        what: str,
-        scenes: Iterable[Scene],
-        variants: Iterable[Variant],
-    ) -> Any:
+    def run(self, what: str, scenes: Iterable[Scene], variants: Iterable[Variant]) -> Any:
         """Run variants on scenes."""
         return run_all(self.cases(scenes, variants), what)
 

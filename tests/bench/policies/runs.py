@@ -95,11 +95,7 @@ def _run(case: Case) -> Figures:
     drawn = world(case.scene, case.seed, case.work_rate)
     policy = _Timed(case.variant.build())
     result = simulate(
-        drawn.tasks,
-        drawn.gpus,
-        policy,
-        nodes=drawn.nodes,
-        objective=case.variant.objective,
+        drawn.tasks, drawn.gpus, policy, nodes=drawn.nodes, objective=case.variant.objective
     )
     return {
         **figures_of(result, drawn, open_ended=bool(case.scene.load)),

@@ -4,7 +4,9 @@ from typing import Any
 
 from partita.claims.claim_reconciler import ClaimReconciler
 from partita.claims.claim_statuses import MOST_UNUSED, ClaimStatuses
+from partita.scheduling.cycle_result import Explained
 from partita.scheduling.demand import Demand
+from partita.scheduling.reasons import Reason, WaitingReason
 from partita.times import Times
 from support.builders import START, a_state, partition_body
 from support.claims import claim_body, claim_request, claiming_pod_body
@@ -49,6 +51,18 @@ async def test_a_reason_is_written_though_late_and_told_to_pods_that_come_after_
             world.state.apply_pod(claiming_pod_body(name, claim="bad"))
             world.look()
             await until(lambda number=number: notes.said == [said] * number)
+
+
+def test_what_a_cycle_finds_again_is_looked_at_once() -> None:
+    world, looks = World(("one", "team-a")), list[bool]()
+    world.look()
+    for message in ("8 GiB", "8 GiB", "9 GiB"):
+        world.state.queues.claim_statuses.take()
+        why = WaitingReason(Reason.QUOTA_EXCEEDED, message)
+        world.reconciler.explain("uid-one", Explained(why, 3, 0, 1, START))
+        looks.append(bool(world.state.queues.claim_statuses.take()))
+        world.reconciler.status("uid-one", START)
+    assert looks == [True, False, True]
 
 
 async def test_a_flood_of_claims_of_one_namespace_does_not_delay_another() -> None:

@@ -108,7 +108,8 @@ class ClaimReconciler:
         if (pod := self.pod_of(uid)) is not None:
             why = explain_surge(why, pod, partial(self._holders, pod, found.time))
         record.why, record.position = why, found.position
-        self.state.queues.claim_statuses.add(uid)
+        if record.written is None or record.written[:2] != (why, found.position):
+            self.state.queues.claim_statuses.add(uid)
 
     def _holders(self, pod: PodView, cycle: datetime) -> dict[str, Holder]:
         """Return the holders among the Pods of a Pod's controller; found once in a cycle."""
@@ -154,8 +155,8 @@ class ClaimReconciler:
         """Return the UIDs of claims whose Pods a budget has just protected from eviction."""
         return frozenset(
             uid
-            for uid, record in self._records.items()
-            if record.partition == partition
+            for uid in self._records.keys() & self.state.allocated_claims()
+            if (record := self._records[uid]).partition == partition
             and record.protected is not None
             and record.protected.holds(now)
         )
@@ -203,6 +204,7 @@ class ClaimReconciler:
             plan = record.plan = self._plan(uid, record, now)
         if uid not in self.state.claims and not self.state.allocated(uid):
             del self._records[uid]
+            self.state.queues.claim_statuses.add(uid)  # nothing is kept there, either
         return plan
 
     plan_claim = reconcile
@@ -351,6 +353,8 @@ class ClaimReconciler:
             if record.why is None:
                 self._show(uid, record, WaitingReason(Reason.SCHEDULING, "it has just been queued"))
                 record.expected = self.state.claims[uid].expected  # of an earlier operator
+            elif record.written is not None:
+                self.state.queues.claim_statuses.add(uid)  # it may have another Pod
 
     def _request(self, uid: str, refused: int = 0) -> Request | WaitingReason:
         claim, target, pod = self.state.claims[uid], self._target(uid), self.pod_of(uid)

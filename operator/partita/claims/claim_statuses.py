@@ -97,8 +97,9 @@ class ClaimStatuses:
         """Add claims whose reasons may have changed."""
         if not uids:
             return
-        for uid in self._last_events.keys() - self.state.claims.keys():
-            del self._last_events[uid]
+        for uid in uids:
+            if uid not in self.state.claims:
+                self._last_events.pop(uid, None)
         self._refused &= self.state.pods.keys()
         for namespace, unused in self._unused.items():
             self._unused[namespace] = unused & self.state.claims.keys()

@@ -36,7 +36,7 @@ def raised() -> Iterator[None]:
 async def test_an_object_is_told_as_our_own_client_reads_it(raised: None, levels: int) -> None:
     text = '{"spec": ' + '{"a": ' * levels + "1" + "}" * (levels + 1)
     told = Mock()
-    operator = Operator(Mock(), {}, {JOBS: told}, Mock())
+    operator = Operator(Mock(), {}, {JOBS: told}, Mock(), {})
     event = {"type": "DELETED", "object": json.loads(text)}
     await job_changed(event=event, memo=operator)  # type: ignore[arg-type]
     told.assert_called_once_with(parse(text), deleted=True)
@@ -46,25 +46,30 @@ async def test_kopf_knows_the_connection_that_was_refused(server: Server) -> Non
     """Else it would ask again and again, without a pause."""
     server.answers = [failure(401, "Unauthorized")]
     async with ApiClient(Configuration(host=server.url)) as api:
-        operator = Operator(Kube(api), {}, {}, Mock())
+        operator = Operator(Kube(api), {}, {}, Mock(), {})
         async with asyncio.timeout(TIMEOUT):
             with pytest.raises(kopf.LoginError):
                 await follow(operator, asyncio.Event())
     assert len(server.asked) < 10
 
 
-async def test_in_the_watches_of_kopf_namespaces_take_turns(server: Server) -> None:
-    many, more, single = (
-        json.dumps({"type": "ADDED", "object": {"metadata": {"namespace": of, "uid": uid}}}) + "\n"
-        for uid, of in enumerate(("flood", "flood", "other"))
-    )
+async def test_in_the_watches_of_kopf_namespaces_take_turns_without_the_operators_own_writes(
+    server: Server,
+) -> None:
+    told = Mock()
+    of = enumerate(("flood", "flood", "flood", "other"))
+    metas = ({"namespace": name, "uid": uid, "resourceVersion": "7"} for uid, name in of)
+    events = [{"type": "MODIFIED", "object": {"metadata": meta}} for meta in metas]
+    written, many, more, single = (json.dumps(event) + "\n" for event in events)
 
     async def flood(_: web.Request) -> web.StreamResponse:
-        return web.Response(text=many + more + single)
+        return web.Response(text=written + many + more + single)
 
     server.answers = [flood]
     async with ApiClient(Configuration(host=server.url)) as api:
-        connection = await log_in(Mock(kube=Mock(api=api), session=None, versions={}))
+        known = {n: Mock(metadata=Mock(resource_version=of)) for n, of in enumerate(("7", "6"))}
+        connection = await log_in(Operator(Mock(api=api), {}, {JOBS: told}, Mock(), known))  # type: ignore[arg-type]
         read = (await connection.aiohttp_session.get(server.url)).content.iter_chunked(1)
-        assert [line.decode() async for line in read] == [many, single, more]
+        assert [line.decode() async for line in read] == [single, many, more]
         await connection.aiohttp_session.close()
+    told.assert_called_once_with(events[0]["object"])

@@ -128,7 +128,8 @@ class System:
         seen = self._seen = {}
 
         def on_seen(body: Body) -> None:
-            seen[body["metadata"]["uid"]] = int(body["metadata"]["resourceVersion"])
+            uid, version = body["metadata"]["uid"], int(body["metadata"]["resourceVersion"])
+            seen[uid] = max(version, seen.get(uid, 0))
 
         work = asyncio.create_task(
             run_operator(

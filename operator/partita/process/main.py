@@ -253,7 +253,7 @@ async def _lead(
             )
             log.info("ready")
 
-        operator = Operator(kube, watches.versions(), watched, start)
+        operator = Operator(kube, watches.versions(), watched, start, state.jobs)
         await crd_check.explained(kube, partial(follow, operator, stop))
         for task in tasks:
             task.cancel()

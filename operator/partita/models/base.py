@@ -31,6 +31,7 @@ from partita.models.quantities import (
 )
 
 __all__ = [
+    "INT_OR_STRING",
     "Amount",
     "Count",
     "Duration",
@@ -54,6 +55,22 @@ __all__ = [
     "rule",
     "rules",
 ]
+
+
+def rule(expression: str, message: str, *, field: str | None = None) -> JsonDict:
+    """Return a CEL validation rule. The message must contain a correction."""
+    result: JsonDict = {"rule": expression, "message": message}
+    return {**result, "fieldPath": field} if field else result
+
+
+def rules(*validations: JsonDict) -> JsonDict:
+    """Return the schema extension with CEL rules of an object or a field."""
+    return {"x-kubernetes-validations": list(validations)}
+
+
+def _text(validation: JsonDict) -> WithJsonSchema:
+    """Return the schema of a short text for which a rule holds."""
+    return WithJsonSchema({"type": "string", "maxLength": 32, **rules(validation)})
 
 
 def _is_comparable(text: str) -> str:
@@ -80,13 +97,12 @@ def at_least(quantity: str, least: str) -> str:
 
 def _in_range(text: str) -> JsonDict:
     """Return the CEL rule on a quantity, which the expression `text` returns as a string."""
-    return {
-        "rule": f"{_is_comparable(text)} && "
-        f"quantity({text}).compareTo(quantity('1Mi')) >= 0 && "
+    return rule(
+        f"{_is_comparable(text)} && quantity({text}).compareTo(quantity('1Mi')) >= 0 && "
         f"quantity({text}).isLessThan(quantity('{QUANTITY_LIMIT}'))",
-        "message": "must be an amount of memory from 1Mi to below 8Ei: "
+        "must be an amount of memory from 1Mi to below 8Ei: "
         "write one with its unit, such as 512Mi or 4Gi",
-    }
+    )
 
 
 _MAX_SAFE_INTEGER = (1 << 53) - 1
@@ -106,13 +122,10 @@ def _measured(digits: int) -> JsonDict:
             units.append(f"[0-9]{{1,{left}}}{fraction}{letter}i?")
     # Tools that read numbers as doubles, such as kustomize, would change a larger number.
     limits: JsonDict = {"minimum": 0, "maximum": min(10**digits - 1, _MAX_SAFE_INTEGER)}
-    return {**_INT_OR_STRING, **limits, "pattern": f"^({'|'.join(units)})$", "maxLength": 32}
+    return {**INT_OR_STRING, **limits, "pattern": f"^({'|'.join(units)})$", "maxLength": 32}
 
 
-_DURATION_RULE = {
-    "rule": r"self.matches('^([0-9]{1,7}([.][0-9]{1,3})?(ms|s|m|h)){1,4}$')",
-    "message": "must be a duration: write one such as 90s, 20m or 1h30m",
-}
+_IS_DURATION = r"self.matches('^([0-9]{1,7}([.][0-9]{1,3})?(ms|s|m|h)){1,4}$')"
 
 _TIME_PATTERN = (
     r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?"
@@ -121,7 +134,7 @@ _TIME_PATTERN = (
 """The date-times that every client can read. Kubernetes also accepts others, such as the year 0 or
 an offset of 99 hours (`IsDateTime` in k8s.io/kube-openapi/pkg/validation/strfmt/time.go)."""
 
-_INT_OR_STRING: JsonDict = {
+INT_OR_STRING: JsonDict = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
     "x-kubernetes-int-or-string": True,
 }
@@ -132,46 +145,28 @@ GPU_DIGITS = 14
 TOTAL_DIGITS = 18
 """Maximum digits of an amount of all GPUs of a partition (at most 10,000): below 1 EB."""
 
-Amount = Annotated[
+_Measured = Annotated[
     int,
     BeforeValidator(parse_memory),
     Field(ge=0),
     PlainSerializer(format_memory, return_type=str),
-    WithJsonSchema(_measured(GPU_DIGITS)),
 ]
+Amount = Annotated[_Measured, WithJsonSchema(_measured(GPU_DIGITS))]
 """Memory that was measured or allocated on one GPU, in bytes; serialized as a quantity."""
 
-Total = Annotated[
-    int,
-    BeforeValidator(parse_memory),
-    Field(ge=0),
-    PlainSerializer(format_memory, return_type=str),
-    WithJsonSchema(_measured(TOTAL_DIGITS)),
-]
+Total = Annotated[_Measured, WithJsonSchema(_measured(TOTAL_DIGITS))]
 """An amount of memory of several GPUs or of data, in bytes; serialized as a quantity."""
 
+_Requested = Annotated[
+    int, BeforeValidator(parse_gpu_memory), PlainSerializer(format_memory, return_type=str)
+]
 Quantity = Annotated[
-    int,
-    BeforeValidator(parse_gpu_memory),
-    PlainSerializer(format_memory, return_type=str),
-    WithJsonSchema(
-        {
-            **_INT_OR_STRING,
-            "maxLength": 32,
-            "x-kubernetes-validations": [_in_range("string(self)")],
-        }
-    ),
+    _Requested,
+    WithJsonSchema({**INT_OR_STRING, "maxLength": 32, **rules(_in_range("string(self)"))}),
 ]
 """A requested amount of memory, in bytes and at least 1 MiB; serialized as a quantity."""
 
-ListedQuantity = Annotated[
-    int,
-    BeforeValidator(parse_gpu_memory),
-    PlainSerializer(format_memory, return_type=str),
-    WithJsonSchema(
-        {"type": "string", "maxLength": 32, "x-kubernetes-validations": [_in_range("self")]}
-    ),
-]
+ListedQuantity = Annotated[_Requested, _text(_in_range("self"))]
 """A `Quantity` in a list, which is always text. The API server multiplies the cost of a rule by the
 maximum lengths of the list and of the value. It assumes that an int-or-string can be as long as a
 request."""
@@ -183,36 +178,34 @@ time.Duration of Go has at most 292 years. An operand that decides `&&` or `||` 
 error."""
 
 
-def _duration_where(expression: str, message: str) -> WithJsonSchema:
-    """Return the schema of a duration for which a CEL expression holds."""
-    rule = {"rule": f"{_DURATION_RULE['rule']} && {expression}", "message": message}
-    return WithJsonSchema({"type": "string", "maxLength": 32, "x-kubernetes-validations": [rule]})
-
-
 Duration = Annotated[
     float,
     BeforeValidator(parse_duration),
     PlainSerializer(format_duration, return_type=str),
-    WithJsonSchema(
-        {"type": "string", "maxLength": 32, "x-kubernetes-validations": [_DURATION_RULE]}
-    ),
+    _text(rule(_IS_DURATION, "must be a duration: write one such as 90s, 20m or 1h30m")),
 ]
 """A duration in seconds; serialized as text such as `20m`."""
 
 StartTimeout = Annotated[
     Duration,
-    _duration_where(
-        f"!{_IS_HUGE} && duration(self) >= duration('1s') && duration(self) <= duration('168h')",
-        "must be a duration from 1s to 168h: write one such as 90s or 10m",
+    _text(
+        rule(
+            f"{_IS_DURATION} && !{_IS_HUGE} && duration(self) >= duration('1s') && "
+            "duration(self) <= duration('168h')",
+            "must be a duration from 1s to 168h: write one such as 90s or 10m",
+        )
     ),
 ]
 """Time limit for the start of a Pod, in seconds from 1 s to a week; serialized such as `10m`."""
 
 HalfLife = Annotated[
     Duration,
-    _duration_where(
-        f"({_IS_HUGE} || duration(self) == duration('0s') || duration(self) >= duration('24h'))",
-        "must be 24h or more, because use is recorded by days: write one such as 168h, or 0s",
+    _text(
+        rule(
+            f"{_IS_DURATION} && ({_IS_HUGE} || duration(self) == duration('0s') || "
+            "duration(self) >= duration('24h'))",
+            "must be 24h or more, because use is recorded by days: write one such as 168h, or 0s",
+        )
     ),
 ]
 """A half-life of what is recorded by days, in seconds; serialized such as `168h`."""
@@ -237,8 +230,14 @@ def at_most(**limits: int) -> JsonDict:
     return {**limits}
 
 
-Count = Annotated[int, Field(json_schema_extra=at_most(minimum=0, maximum=2**53 - 1))]
-"""A count. The bound is the largest integer that every JSON parser reads exactly."""
+Count = Annotated[int, Field(json_schema_extra=at_most(minimum=0, maximum=_MAX_SAFE_INTEGER))]
+"""A count."""
+Ordinal = Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=_MAX_SAFE_INTEGER))]
+"""A number from 1."""
+Integer = Annotated[int, Field(json_schema_extra=at_most(minimum=-(2**31), maximum=2**31 - 1))]
+Whole = Annotated[int, Field(ge=0, json_schema_extra=at_most(maximum=2**31 - 1))]
+"""An integer that Kubernetes keeps in 32 bits, and one of these from 0, such as a Pod's
+`activeDeadlineSeconds`."""
 
 Name = Annotated[Shared, Field(min_length=1, max_length=63)]
 Percent = Annotated[int, Field(ge=1, le=100)]
@@ -250,17 +249,6 @@ https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax
 
 Word = Annotated[Shared, Field(json_schema_extra=at_most(maxLength=253))]
 """A name of any kind. The longest names in Kubernetes have 253 characters."""
-
-
-def rule(expression: str, message: str, *, field: str | None = None) -> JsonDict:
-    """Return a CEL validation rule. The message must contain a correction."""
-    result: JsonDict = {"rule": expression, "message": message}
-    return {**result, "fieldPath": field} if field else result
-
-
-def rules(*validations: JsonDict) -> JsonDict:
-    """Return the schema extension with CEL rules of an object or a field."""
-    return {"x-kubernetes-validations": list(validations)}
 
 
 _GIVEN: set[str] = set()

@@ -59,10 +59,8 @@ def set_condition(
 ) -> tuple[Condition, ...]:
     """Replace the condition of the same type. Its time changes only if its status changes."""
     old = next((c for c in conditions if c.type == new.type), None)
-    since = (
-        old.last_transition_time if old is not None and old.status == new.status else None
-    ) or now
-    new = new.model_copy(update={"last_transition_time": since})
+    since = old.last_transition_time if old is not None and old.status == new.status else None
+    new = new.model_copy(update={"last_transition_time": since or now})
     if old is None:
         return (*conditions, new)
     return tuple(new if c.type == new.type else c for c in conditions)

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-__all__ = ["describe"]
+__all__ = ["describe", "text_path"]
 
 _MOST_SHOWN = 5
 _LONGEST_QUOTE = 60
@@ -52,16 +52,22 @@ def describe(error: ValidationError) -> str:
         several errors are separated by semicolons.
     """
     errors = error.errors(include_url=False)
-    shown = [f"{_path(e['loc'])}: {_message(e)}" for e in errors[:_MOST_SHOWN]]
+    shown = [f"{text_path(e['loc']) or 'the object'}: {_message(e)}" for e in errors[:_MOST_SHOWN]]
     if len(errors) > _MOST_SHOWN:
         shown.append(f"and {len(errors) - _MOST_SHOWN} more")
     return "; ".join(shown)
 
 
-def _path(location: Sequence[str | int]) -> str:
-    """Return the path of a field in kubectl's notation, such as `spec.slices[0].memory`."""
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-    return path.removeprefix(".") or "the object"
+def text_path(path: Sequence[str | int], bracketed: type | tuple[type, ...] = int) -> str:
+    """Return the path of a field in kubectl's notation, such as `spec.slices[0].memory`.
+
+    Parameters
+    ----------
+    bracketed
+        Types of the parts that are written in brackets.
+    """
+    parts = (f"[{part}]" if isinstance(part, bracketed) else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".")
 
 
 def _message(error: Any) -> str:

@@ -8,7 +8,9 @@ from pydantic import Field
 
 from partita.models.base import (
     Amount,
+    Count,
     Model,
+    Ordinal,
     Percent,
     Resource,
     Shared,
@@ -115,9 +117,9 @@ class Allocation(Model):
     is `memory`."""
     thread_percent: Percent = 100
     """Percent of the GPU's threads."""
-    slots: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] = 1
+    slots: Ordinal = 1
     """Containers that run at the same time; each counts towards `maxJobs`."""
-    clients: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] = 1
+    clients: Ordinal = 1
     """MPS client processes."""
     alone: bool = False
     """Whether no other job may be allocated on the GPU."""
@@ -167,17 +169,16 @@ RestartReason = Literal[
     "Wedged", "UncleanEnd", "Fault", "NotAnswering", "NotStarted", "CanaryRefused"
 ]
 """Why the agent restarted MPS."""
-_Count = Annotated[int, Field(ge=0, json_schema_extra=at_most(maximum=2**53 - 1))]
 
 
 class Canary(Model):
     """The canary clients, with which the agent checks whether MPS accepts clients."""
 
-    checks: _Count = 0
+    checks: Count = 0
     """Number of canary clients that have ended since the agent started."""
-    failures: _Count = 0
+    failures: Count = 0
     """Number of those that hung or were refused."""
-    duration_milliseconds: _Count = 0
+    duration_milliseconds: Count = 0
     """Duration of the last one, in milliseconds."""
 
 
@@ -196,9 +197,9 @@ class MPSStatus(Model):
     state: Literal["Starting", "Checking", "Ready", "Faulted", "Stopped"] = "Starting"
     """The state of the daemon. `Checking`: it answers, and the GPU takes no jobs until a canary
     client has shown that it accepts clients."""
-    clients: _Count = 0
+    clients: Count = 0
     """Connected client processes of jobs."""
-    restarts: dict[RestartReason, _Count] = Field(
+    restarts: dict[RestartReason, Count] = Field(
         default_factory=dict, json_schema_extra=at_most(maxProperties=16)
     )
     """How often the agent restarted it since the agent started, by reason. `Wedged`: clients hung,
@@ -279,7 +280,7 @@ class GPUServerStatus(Model):
     """The GPU's product."""
     memory: Amount = 0
     """The GPU's whole memory (bytes, as a quantity)."""
-    sm_count: Annotated[int, Field(ge=0, json_schema_extra=at_most(maximum=2**53 - 1))] = 0
+    sm_count: Count = 0
     """Streaming multiprocessors."""
     pcie_bandwidth: Amount = 0
     """PCIe bandwidth (bytes per second, as a quantity)."""

@@ -12,8 +12,10 @@ from partita.models.base import (
     Amount,
     Count,
     Duration,
+    Integer,
     Model,
     Name,
+    Ordinal,
     Percent,
     Priority,
     Quantity,
@@ -21,6 +23,7 @@ from partita.models.base import (
     Shared,
     StartTimeout,
     Time,
+    Whole,
     Word,
     at_least,
     at_most,
@@ -44,10 +47,6 @@ __all__ = [
     "SharedGPUJobStatus",
 ]
 
-
-MAX_SECONDS = 2**31 - 1
-"""68 years, the most that a Pod's activeDeadlineSeconds may be (`ValidatePodSpec` in
-pkg/apis/core/validation/validation.go)."""
 
 Words = Annotated[tuple[Word, ...], Field(json_schema_extra=at_most(maxItems=64))]
 """One for each GPU of a job."""
@@ -168,16 +167,12 @@ class SharedGPUJobSpec(Model):
     """The framework whose own memory limit is also set."""
     retry: Annotated[Retry, AfterValidator(_one_of_all)] = Retry.model_construct()
     """How often the job is started again."""
-    active_deadline_seconds: (
-        Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=MAX_SECONDS))] | None
-    ) = None
+    active_deadline_seconds: Annotated[Whole, Field(ge=1)] | None = None
     """Seconds after its first start at which the job is stopped and fails."""
     pod_start_timeout: StartTimeout | None = None
     """Longest time from the allocation until a container of the Pod (or an init container) has
     started; unset takes the partition's. A slow image or volume needs more."""
-    ttl_seconds_after_finished: (
-        Annotated[int, Field(ge=0, json_schema_extra=at_most(maximum=MAX_SECONDS))] | None
-    ) = None
+    ttl_seconds_after_finished: Whole | None = None
     """Seconds after its end at which the job is deleted; unset keeps the job."""
     template: PackedTemplate
     """The Pod to run. A change takes effect at the next start. It cannot change once the job has
@@ -213,7 +208,7 @@ class Assignment(Model):
 class Attempt(Model):
     """One start of the job."""
 
-    number: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))]
+    number: Ordinal
     """Number of the attempt, from 1."""
     pod: Word = ""
     """The Pod."""
@@ -250,9 +245,7 @@ class Attempt(Model):
     reason: Annotated[Shared, Field(max_length=256)] = ""
     """Kubernetes' reason why the Pod did not start or was evicted, such as `ImagePullBackOff` or
     `OutOfcpu`; empty otherwise."""
-    exit_code: (
-        Annotated[int, Field(json_schema_extra=at_most(minimum=-(2**31), maximum=2**31 - 1))] | None
-    ) = None
+    exit_code: Integer | None = None
     """Exit code of the program."""
     fault_suspect: bool | None = None
     """Whether the program may have caused the GPU fault that ended the attempt. A job for which
@@ -290,9 +283,7 @@ class SharedGPUJobStatus(Model):
     """Why the job waits or how it ended, as one word for programs."""
     message: Annotated[Shared, Field(max_length=4096)] = ""
     """Why the job waits or how it ended, as a sentence."""
-    queue_position: (
-        Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] | None
-    ) = None
+    queue_position: Ordinal | None = None
     """Position in the partition's queue, from 1; updated every few seconds."""
     estimated_start: EstimatedStart | None = None
     """When it is expected to start; unset while it waits for something other than a GPU, which
@@ -314,18 +305,14 @@ class SharedGPUJobStatus(Model):
     """When it finished."""
     peak_memory: Amount | None = None
     """Most GPU memory used in any attempt (bytes, as a quantity)."""
-    bypasses: Annotated[int, Field(ge=0, json_schema_extra=at_most(maximum=2**53 - 1))] | None = (
-        None
-    )
+    bypasses: Count | None = None
     """Scheduling cycles that started jobs from behind it in the queue."""
     effective_priority: Priority | None = None
     """The priority that applies if the partition's `maxPriority` or that of the namespace's quota
     is below `spec.priority`; unset if `spec.priority` applies."""
     retry: Annotated[str, Field(max_length=256)] = ""
     """The last value of the annotation `partita.dev/retry` that was processed."""
-    retried_after: (
-        Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] | None
-    ) = None
+    retried_after: Ordinal | None = None
     """The attempt after which a user retried the job; the retry limits count from there."""
 
 

@@ -9,6 +9,7 @@ from partita.constants import MAX_PARTITION_NAME
 from partita.models.base import (
     Duration,
     HalfLife,
+    Integer,
     LabelValue,
     ListedQuantity,
     Model,
@@ -18,8 +19,8 @@ from partita.models.base import (
     Quantity,
     Resource,
     StartTimeout,
+    Whole,
     at_least,
-    at_most,
     rule,
     rules,
 )
@@ -76,9 +77,7 @@ class Toleration(Model):
     """The taint's value, for operator Equal."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     """The taint's effect; unset matches every effect."""
-    toleration_seconds: (
-        Annotated[int, Field(json_schema_extra=at_most(minimum=-(2**31), maximum=2**31 - 1))] | None
-    ) = None
+    toleration_seconds: Integer | None = None
     """Seconds for which a NoExecute taint is tolerated; unset is for ever."""
 
 
@@ -173,12 +172,10 @@ class Quota(Model):
     memory: ListedQuantity | None = None
     """Most GPU memory that its jobs may have allocated at once (bytes, as a quantity). Memory that
     they use above their `gpuMemory` does not count."""
-    jobs: Annotated[int, Field(ge=0, json_schema_extra=at_most(maximum=2**31 - 1))] | None = None
+    jobs: Whole | None = None
     """Most jobs that may run at once. Without it, `memory` also bounds the places that they take:
     to the same share of those of the partition, rounded up."""
-    processes: Annotated[int, Field(ge=0, json_schema_extra=at_most(maximum=2**31 - 1))] | None = (
-        None
-    )
+    processes: Whole | None = None
     """Most MPS clients that its jobs may have at once. Without it, `memory` also bounds these: to
     the same share of those of the partition, rounded up, and at least one for each of `jobs`."""
     guaranteed: ListedQuantity | None = None

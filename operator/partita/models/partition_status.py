@@ -8,6 +8,7 @@ from partita.models.base import (
     Amount,
     Count,
     Duration,
+    Integer,
     Model,
     Total,
     Word,
@@ -20,6 +21,7 @@ __all__ = [
     "Capacity",
     "EstimatedStarts",
     "GPUPartitionStatus",
+    "GPUState",
     "GPUSummary",
     "PolicyStatus",
     "QueueStatus",
@@ -80,9 +82,7 @@ class ShadowStatus(Model):
     estimated: Count = 0
     """Waiting jobs whose starts were estimated under it and under the active policy, in the same
     futures; a job counts each time."""
-    wait_change: Annotated[
-        int, Field(json_schema_extra=at_most(minimum=-(2**31), maximum=2**31 - 1))
-    ] = 0
+    wait_change: Integer = 0
     """Mean seconds by which these jobs would start later than under the active policy; below 0,
     sooner."""
 
@@ -100,6 +100,18 @@ class EstimatedStarts(Model):
     """Median time from the midpoint of the interval to the start, of the last 300."""
 
 
+GPUState = Literal[
+    "Ready",
+    "Starting",
+    "Unschedulable",
+    "Drained",
+    "Draining",
+    "Faulted",
+    "Unready",
+    "Mismatched",
+]
+
+
 class GPUSummary(Model):
     """Summary of one GPU."""
 
@@ -115,16 +127,7 @@ class GPUSummary(Model):
     """Memory that is allocated (bytes, as a quantity)."""
     jobs: Count = 0
     """Jobs on it."""
-    state: Literal[
-        "Ready",
-        "Starting",
-        "Unschedulable",
-        "Drained",
-        "Draining",
-        "Faulted",
-        "Unready",
-        "Mismatched",
-    ] = "Starting"
+    state: GPUState = "Starting"
     """Whether it may take jobs. `Unschedulable`: kube-scheduler finds no GPU for its server Pod.
     `Draining`: it is released. `Drained`: it takes no jobs for a while (the GPUServer's
     `drainSince`)."""

@@ -11,7 +11,18 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from partita.models.base import Amount, Count, Duration, Model, Resource, Time, Total, Word, at_most
+from partita.models.base import (
+    Amount,
+    Count,
+    Duration,
+    Model,
+    Ordinal,
+    Resource,
+    Time,
+    Total,
+    Word,
+    at_most,
+)
 
 __all__ = [
     "ApplicationKey",
@@ -101,11 +112,11 @@ class Measurement(Model):
     """Where it was measured."""
     duration: Duration
     """Length of a run; of the undisturbed ones, if there are any."""
-    runs: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] = 1
+    runs: Ordinal = 1
     """Runs that went into it."""
     steps: Annotated[tuple[ProfileStep, ...], Field(min_length=1, max_length=256)]
     """Use over equal time steps of the run."""
-    undisturbed: Annotated[int, Field(ge=0, json_schema_extra=at_most(maximum=2**53 - 1))] = 0
+    undisturbed: Count = 0
     """Runs of these without another job on the GPU. If there are any, the duration and the use of
     everything but memory are theirs alone."""
     shared_runs: Annotated[tuple[SharedRun, ...], Field(max_length=12)] = ()

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from partita.models.base import Model, rule, rules
+from partita.models.base import INT_OR_STRING, Model, rule, rules
 
 __all__ = [
     "Burst",
@@ -62,8 +62,7 @@ Protocol = Annotated[
     BeforeValidator(str),
     WithJsonSchema(
         {
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "x-kubernetes-int-or-string": True,
+            **INT_OR_STRING,
             "maxLength": 8,
             **rules(rule("string(self) in ['Auto', '2', '3']", "write Auto, 2 or 3")),
         }

@@ -19,25 +19,6 @@ __all__ = ["PackedTemplate", "PodTemplate"]
 
 _TOO_DEEP = "it is nested too deeply: write a Pod's template, which has about 15 levels"
 _OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-_CONTAINER = {
-    **_OPEN,
-    "description": "A container, as in a Pod.",
-    "required": ["name", "image"],
-    "properties": {
-        "name": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": 63,
-            "description": "The container's name.",
-        },
-        "image": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": 1024,
-            "description": "The container's image.",
-        },
-    },
-}
 # Go's regular expressions, which CEL uses, name groups differently.
 _FORM = re.sub(r"\?P<\w+>", "", FORM)
 _OWN = "remove it, because Partita adds"
@@ -54,16 +35,31 @@ _CLAIM_TEMPLATE_RULE = rule(
 )
 
 
+def _name(longest: int, description: str, **more: Any) -> JsonDict:
+    return {"type": "string", "maxLength": longest, "description": description, **more}
+
+
 def _refused(longest: int, refusal: JsonDict) -> JsonDict:
     """Return the schema of a name that must not be Partita's own."""
-    return {
-        "type": "string",
-        "maxLength": longest,
-        "description": "The name. Names of Partita are refused.",
-        **rules(refusal),
-    }
+    return _name(longest, "The name. Names of Partita are refused.", **rules(refusal))
 
 
+def _named(description: str, **names: JsonDict) -> dict[str, Any]:
+    """Return the schema of a list of objects with a name, for other controllers and drivers."""
+    items = {**_OPEN, "required": ["name"], "properties": names}
+    found = {"type": "array", "maxItems": 64, "description": description, "items": items}
+    return found | ATOMIC_LIST
+
+
+_CONTAINER = {
+    **_OPEN,
+    "description": "A container, as in a Pod.",
+    "required": ["name", "image"],
+    "properties": {
+        "name": _name(63, "The container's name.", minLength=1),
+        "image": _name(1024, "The container's image.", minLength=1),
+    },
+}
 _TEMPLATE = {
     "type": "object",
     "required": ["spec"],
@@ -96,37 +92,16 @@ _TEMPLATE = {
                     "description": "The program's containers; each of them sees the GPU.",
                     "items": _CONTAINER,
                 },
-                "schedulingGates": {
-                    "type": "array",
-                    "maxItems": 64,
-                    **ATOMIC_LIST,
-                    "description": "Gates of other controllers, which admit the Pod before it gets "
-                    "a GPU.",
-                    "items": {
-                        **_OPEN,
-                        "required": ["name"],
-                        "properties": {"name": _refused(317, _GATE_RULE)},
-                    },
-                },
-                "resourceClaims": {
-                    "type": "array",
-                    "maxItems": 64,
-                    **ATOMIC_LIST,
-                    "description": "Claims of devices of other drivers.",
-                    "items": {
-                        **_OPEN,
-                        "required": ["name"],
-                        "properties": {
-                            "name": {
-                                "type": "string",
-                                "maxLength": 63,
-                                "description": "Name of the claim within the Pod.",
-                            },
-                            "resourceClaimName": _refused(253, _CLAIM_RULE),
-                            "resourceClaimTemplateName": _refused(253, _CLAIM_TEMPLATE_RULE),
-                        },
-                    },
-                },
+                "schedulingGates": _named(
+                    "Gates of other controllers, which admit the Pod before it gets a GPU.",
+                    name=_refused(317, _GATE_RULE),
+                ),
+                "resourceClaims": _named(
+                    "Claims of devices of other drivers.",
+                    name=_name(63, "Name of the claim within the Pod."),
+                    resourceClaimName=_refused(253, _CLAIM_RULE),
+                    resourceClaimTemplateName=_refused(253, _CLAIM_TEMPLATE_RULE),
+                ),
             },
         },
     },

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from partita.constants import GPU_RESOURCE
 from partita.models import GPUPartition, GPUServer
+from partita.models.partition_status import GPUState
 from partita.pods.gpu_operator import LABEL_PRODUCT
-from partita.scheduling.gpu_state import ServerState, server_state
+from partita.scheduling.gpu_state import server_state
 from partita.store.state import State
 from partita.store.views import NodeView
 
@@ -21,7 +22,7 @@ _MAX_WORDS = 1000
 
 
 def why_unavailable(
-    server: GPUServer, partition: GPUPartition, gpu_state: ServerState, state: State
+    server: GPUServer, partition: GPUPartition, gpu_state: GPUState, state: State
 ) -> str:
     """Return why no jobs can be placed on a GPU; empty if they can, or the reason is unknown.
 

@@ -2,35 +2,21 @@
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Literal
 
 from partita.models import GPUPartition, GPUServer
 from partita.models.partition import GPUPartitionSpec
+from partita.models.partition_status import GPUState
 from partita.models.quantities import later
 from partita.scheduling.reasons import Reason, WaitingReason
 from partita.store.state import State
 
 __all__ = [
-    "ServerState",
     "drain_deadline",
     "readable_partition",
     "server_state",
     "takes_pods",
     "times_of",
 ]
-
-ServerState = Literal[
-    "Ready",
-    "Starting",
-    "Unschedulable",
-    "Drained",
-    "Draining",
-    "Faulted",
-    "Unready",
-    "Mismatched",
-]
-"""`Draining` GPUs are being released. On `Drained` GPUs temporarily no jobs are placed."""
-
 
 _DEFAULTS = GPUPartitionSpec(gpus=0)
 """Times for jobs whose partition is missing."""
@@ -80,7 +66,7 @@ def takes_pods(names: Iterable[str], state: State) -> bool:
     )
 
 
-def server_state(server: GPUServer, partition: GPUPartition, state: State) -> ServerState:
+def server_state(server: GPUServer, partition: GPUPartition, state: State) -> GPUState:
     """Return the state of a GPU: `Ready` if jobs can be placed on it, or why they cannot."""
     status = server.status
     if server.metadata.deletion_timestamp or partition.metadata.deletion_timestamp:

@@ -8,7 +8,8 @@ from prometheus_client import Metric
 from partita.metric import counter, gauge
 from partita.models import GPUServer
 from partita.models.gpu_server import Canary, MPSStatus, RestartReason
-from partita.scheduling.gpu_state import ServerState, server_state
+from partita.models.partition_status import GPUState
+from partita.scheduling.gpu_state import server_state
 from partita.scheduling.idle import unused_since
 from partita.store.state import State
 
@@ -43,7 +44,7 @@ def gpu_metrics(state: State) -> Iterator[Metric]:
         "partita_gpu_state",
         "1 for the current state of the GPU, 0 for the others. A GPU in Ready accepts jobs.",
         (*_GPU, "state"),
-        _one_hot(states, get_args(ServerState)),
+        _one_hot(states, get_args(GPUState)),
     )
     yield gauge(
         "partita_gpu_enforcement",
@@ -85,7 +86,7 @@ def gpu_metrics(state: State) -> Iterator[Metric]:
     yield from _mps({g: s.status.mps for g, s in servers.items() if s.status.mps is not None})
 
 
-def _state_of(server: GPUServer, state: State) -> ServerState:
+def _state_of(server: GPUServer, state: State) -> GPUState:
     partition = state.partitions.get(server.spec.partition)
     if partition is not None:
         return server_state(server, partition, state)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from partita.validation.field_errors import Path
-from partita.validation.manifest_objects import text_of
-from partita.validation.pod_specs import PodSpecInManifest, mapping
+from partita.validation.manifest_objects import ManifestObject, mapping, mappings, text_of
+from partita.validation.pod_specs import PodSpecInManifest
 from partita.validation.yaml_documents import Document, read_documents
 
 __all__ = ["argo_pods"]
@@ -36,8 +36,9 @@ _TYPES: Final = {"container", "containerSet", "script"}
 (`TemplateType` in pkg/apis/workflow/v1alpha1/workflow_types.go)."""
 
 
-def argo_pods(body: Json) -> list[PodSpecInManifest] | None:
+def argo_pods(found: ManifestObject) -> list[PodSpecInManifest] | None:
     """Return the Pods of the templates of a Workflow; None if it is of another kind."""
+    body = found.body
     path = _SPECS.get(text_of(body.get("kind")))
     if path is None or not text_of(body.get("apiVersion")).startswith(_GROUP):
         return None
@@ -46,7 +47,7 @@ def argo_pods(body: Json) -> list[PodSpecInManifest] | None:
         workflow = mapping(workflow.get(str(step)))
     defaults = mapping(workflow.get("templateDefaults"))
     pods = (
-        _pod(workflow, path, _ArgoTemplate(own, at, defaults, (*path, "templateDefaults")))
+        _pod(found, workflow, path, _ArgoTemplate(own, at, defaults, (*path, "templateDefaults")))
         for own, at in _templates(workflow, path)
     )
     return [pod for pod in pods if pod is not None]
@@ -54,14 +55,14 @@ def argo_pods(body: Json) -> list[PodSpecInManifest] | None:
 
 def _templates(workflow: Json, path: Path) -> Iterator[tuple[Json, Path]]:
     """Yield the templates of a Workflow, and those inside their steps and tasks."""
-    for index, template in _items(workflow.get("templates")):
+    for index, template in mappings(workflow.get("templates")):
         at = (*path, "templates", index)
         yield template, at
         groups = template.get("steps")
         for number, group in enumerate(groups if isinstance(groups, list) else ()):
-            for i, step in _items(group):
+            for i, step in mappings(group):
                 yield mapping(step.get("inline")), (*at, "steps", number, i, "inline")
-        for i, task in _items(mapping(template.get("dag")).get("tasks")):
+        for i, task in mappings(mapping(template.get("dag")).get("tasks")):
             yield mapping(task.get("inline")), (*at, "dag", "tasks", i, "inline")
 
 
@@ -84,7 +85,7 @@ class _ArgoTemplate:
         """Return the containers of a list that is merged by name, with their places."""
         found: dict[str | Path, tuple[Json, Path]] = {}
         for body, path in ((self.defaults, self.defaults_path), (self.own, self.path)):
-            for index, item in _items(body.get(key)):
+            for index, item in mappings(body.get(key)):
                 place = (*path, key, index)
                 name = text_of(item.get("name")) or place
                 found[name] = _over(found.get(name, (None,))[0], item), place
@@ -98,7 +99,9 @@ def _over(default: Any, value: Any) -> Any:
     return default | {key: _over(default.get(key), part) for key, part in value.items()}
 
 
-def _pod(workflow: Json, above: Path, template: _ArgoTemplate) -> PodSpecInManifest | None:
+def _pod(
+    found: ManifestObject, workflow: Json, above: Path, template: _ArgoTemplate
+) -> PodSpecInManifest | None:
     """Return the Pod of a template; None if it makes none, such as one of steps."""
     containers = [
         ({"name": "main", **body}, place)
@@ -106,22 +109,22 @@ def _pod(workflow: Json, above: Path, template: _ArgoTemplate) -> PodSpecInManif
         if isinstance(body, dict)
     ]
     grouped, place = template.get("containerSet")
-    containers += [(c, (*place, "containers", i)) for i, c in _items(
-        mapping(grouped).get("containers"))]  # fmt: skip
+    group = mappings(mapping(grouped).get("containers"))
+    containers += [(c, (*place, "containers", i)) for i, c in group]
     if not containers:
         return None
     containers += template.containers("sidecars")
     own_claims, place = template.get("resourceClaims")
-    claims = [(entry, (*place, i)) for i, entry in _items(own_claims)] or [
+    claims = [(entry, (*place, i)) for i, entry in mappings(own_claims)] or [
         (entry, (*above, "resourceClaims", i))
-        for i, entry in _items(workflow.get("resourceClaims"))
+        for i, entry in mappings(workflow.get("resourceClaims"))
     ]  # fmt: skip
     gates: list[tuple[Json, Path]] = []
     for text, place in ((workflow.get(_PATCH), (*above, _PATCH)), template.get(_PATCH)):
         patch = _patch(text)
         claims = _merged(claims, patch.get("resourceClaims"), place)
         gates = _merged(gates, patch.get("schedulingGates"), place)
-        changes = {text_of(c.get("name")): c for _, c in _items(patch.get("containers"))}
+        changes = {text_of(c.get("name")): c for _, c in mappings(patch.get("containers"))}
         containers = [(c | changes.get(text_of(c.get("name")), {}), at) for c, at in containers]
     parts: dict[str, list[tuple[Json, Path]]] = {
         "containers": containers,
@@ -136,15 +139,8 @@ def _pod(workflow: Json, above: Path, template: _ArgoTemplate) -> PodSpecInManif
     notes = mapping(mapping(workflow.get("podMetadata")).get("annotations"))
     metadata, place = template.get("metadata")
     notes = _known({**notes, **mapping(mapping(metadata).get("annotations"))})
-    return PodSpecInManifest(
-        template.path, spec, notes, (*place, "annotations"), tuple(moved.items())
-    )
-
-
-def _items(value: Any) -> Iterator[tuple[int, Json]]:
-    for index, item in enumerate(value if isinstance(value, list) else ()):
-        if isinstance(item, dict):
-            yield index, item
+    where = (*place, "annotations")
+    return PodSpecInManifest(found, template.path, spec, notes, where, tuple(moved.items()))
 
 
 def _patch(text: Any) -> Json:
@@ -156,7 +152,7 @@ def _patch(text: Any) -> Json:
 def _merged(entries: list[tuple[Json, Path]], changes: Any, place: Path) -> list[tuple[Json, Path]]:
     """Return entries with those of a patch, which replace others of the same name."""
     named = {text_of(entry.get("name")): (entry, where) for entry, where in entries}
-    return [*(named | {text_of(c.get("name")): (c, place) for _, c in _items(changes)}).values()]
+    return [*(named | {text_of(c.get("name")): (c, place) for _, c in mappings(changes)}).values()]
 
 
 def _known(value: Any) -> Any:

@@ -18,7 +18,7 @@ from cel_expr_python.ext import ext_optional, ext_strings
 
 from partita.models.quantities import parse_quantity
 
-__all__ = ["QUANTITY_MESSAGE", "CELRule", "RuleError", "activation", "compile_rule"]
+__all__ = ["QUANTITY_MESSAGE", "CELRule", "RuleError", "activation", "compile_rule", "is_quantity"]
 
 Activation = Any  # cel_expr_python has no types
 
@@ -49,7 +49,8 @@ def _wrap(text: str) -> str:
         raise ValueError(QUANTITY_MESSAGE) from e
 
 
-def _is_quantity(text: str) -> bool:
+def is_quantity(text: str) -> bool:
+    """Return whether a text is a quantity."""
     try:
         parse_quantity(text)
     except ValueError:
@@ -79,7 +80,7 @@ def _environment() -> Any:
         extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional()],
         functions=[
             _function("quantity", _T.STRING, _wrap),
-            _function("isQuantity", _T.BOOL, _is_quantity),
+            _function("isQuantity", _T.BOOL, is_quantity),
             _function("isGreaterThan", _T.BOOL, lambda a, b: _compare(a, b) > 0, _T.STRING),
             _function("isLessThan", _T.BOOL, lambda a, b: _compare(a, b) < 0, _T.STRING),
             _function("compareTo", _T.INT, _compare, _T.STRING),

@@ -6,7 +6,7 @@ from typing import Any
 from partita.models.device_class import class_target, names_device_class
 from partita.store.claim_view import ClaimView
 from partita.validation.dry_run import create
-from partita.validation.field_errors import Path
+from partita.validation.field_errors import Path, value_at
 from partita.validation.kinds import builtin_kinds
 from partita.validation.manifest_objects import (
     Finding,
@@ -50,12 +50,8 @@ def read_claim(found: ManifestObject, known: KnownObjects) -> Iterator[Finding]:
     yield from problems
     if problems:
         return
-    place = _SPEC[kind]
-    spec: Any = body
-    for step in place:
-        spec = spec[step]
-    meta = body.get("metadata") or {}
-    view = claim_view(text_of(meta.get("name")), spec)
+    place, meta = _SPEC[kind], body.get("metadata") or {}
+    view = claim_view(text_of(meta.get("name")), value_at(body, place))
     if view is None:
         return
     if view.problem:

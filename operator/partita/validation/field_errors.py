@@ -9,7 +9,9 @@ from typing import Any
 import orjson
 from typing_extensions import override
 
-__all__ = ["FieldError", "Key", "Path", "duplicates", "text_path"]
+from partita.models.errors import text_path
+
+__all__ = ["FieldError", "Key", "Path", "duplicates", "value_at"]
 
 
 class Key(str):
@@ -58,7 +60,7 @@ class FieldError:
     @property
     def field(self) -> str:
         """The path in the API server's notation, such as ``spec.slices[0].name``."""
-        return _joined(self.path, (int, Key)) or "<nil>"
+        return text_path(self.path, (int, Key)) or "<nil>"
 
     @property
     def message(self) -> str:
@@ -77,14 +79,11 @@ class FieldError:
         return {"reason": _REASONS[self.type], "message": self.message, "field": self.field}
 
 
-def text_path(path: Path) -> str:
-    """Return a path as text such as ``spec.slices[0].name``, with keys of maps like fields."""
-    return _joined(path, int)
-
-
-def _joined(path: Path, bracketed: type | tuple[type, ...]) -> str:
-    parts = (f"[{p}]" if isinstance(p, bracketed) else f".{p}" for p in path)
-    return "".join(parts).removeprefix(".")
+def value_at(root: Any, path: Path) -> Any:
+    """Return the value at a path, which exists."""
+    for step in path:
+        root = root[step]
+    return root
 
 
 def duplicates(

@@ -19,6 +19,7 @@ from partita.validation.manifest_objects import (
     Finding,
     KnownObjects,
     ManifestObject,
+    mapping,
     meant,
     text_of,
 )
@@ -27,7 +28,7 @@ from partita.validation.yaml_documents import Document, Problem, read_documents
 from partita_policies.errors import PolicyError, PolicyParametersError
 from partita_policies.registry import load, parse_parameters
 
-__all__ = ["Finding", "ValidationReport", "check_files"]
+__all__ = ["Finding", "ValidationReport", "check_files", "read_requests"]
 
 _RESOURCES: Final = {resource.kind: resource for resource in RESOURCES}
 _API_VERSION: Final = f"{GROUP}/{VERSION}"
@@ -35,14 +36,14 @@ _API_VERSION: Final = f"{GROUP}/{VERSION}"
 
 @dataclass(slots=True)
 class ValidationReport:
-    """The number of objects checked, and the findings."""
+    """The findings, in the order of files and lines."""
 
     files: int = 0
     checked: int = 0
+    """Number of objects that were checked."""
     passed_over: int = 0
+    """Number of other objects."""
     findings: list[Finding] = field(default_factory=list)
-    requests: list[tuple[ManifestObject, Request]] = field(default_factory=list)
-    """What the jobs and Pods in the files ask for."""
 
     @property
     def errors(self) -> list[Finding]:
@@ -63,17 +64,21 @@ def check_files(files: Iterable[tuple[str, bytes]]) -> ValidationReport:
     files
         Name and content of each file.
     """
+    return read_requests(files)[0]
+
+
+def read_requests(
+    files: Iterable[tuple[str, bytes]],
+) -> tuple[ValidationReport, list[tuple[ManifestObject, Request]]]:
+    """Check the resources in files; return also what the jobs and Pods in them ask for."""
     report, known = ValidationReport(), KnownObjects()
     for name, content in files:
         report.files += 1
         for document in read_documents(content):
             if isinstance(document, Problem):
-                problem = Finding(name, document.line, "", "", "", "", document.message)
-                report.findings.append(problem)
+                report.findings.append(_unreadable(name, document))
                 continue
-            report.findings += [
-                Finding(name, p.line, "", "", "", "", p.message) for p in document.problems
-            ]
+            report.findings += [_unreadable(name, problem) for problem in document.problems]
             for found in _objects(name, document, (), document.value):
                 _check(found, report, known)
     for found, job in known.jobs:
@@ -81,16 +86,19 @@ def check_files(files: Iterable[tuple[str, bytes]]) -> ValidationReport:
     for claim in known.claims:
         report.findings += claim_findings(claim, known)
     for found in known.workloads:
-        if asks_for_gpu(found.body, known):
+        if asks_for_gpu(found, known):
             report.checked += 1
             report.findings += workload_findings(found, known)
         else:
             report.passed_over += 1
-    jobs = [(found, request_of_job(job)) for found, job in known.jobs]
-    report.requests = jobs + known.requests
     order = {name: i for i, name in enumerate(dict.fromkeys(f.file for f in report.findings))}
     report.findings.sort(key=lambda f: (order[f.file], f.line))
-    return report
+    jobs = [(found, request_of_job(job)) for found, job in known.jobs]
+    return report, jobs + known.requests
+
+
+def _unreadable(file: str, problem: Problem) -> Finding:
+    return Finding("error", file, problem.line, "", "", "", "", problem.message)
 
 
 def _objects(file: str, document: Document, base: Path, value: Any) -> Iterator[ManifestObject]:
@@ -125,8 +133,7 @@ def _check(found: ManifestObject, report: ValidationReport, known: KnownObjects)
     report.checked += 1
     kind = _RESOURCES[body["kind"]]
     problems = list(create(found, partita_kind(kind.kind)))
-    meta = body["metadata"]
-    if not kind.namespaced and isinstance(meta, dict) and meta.get("namespace"):
+    if not kind.namespaced and mapping(body["metadata"]).get("namespace"):
         said = f"a {kind.kind} belongs to no namespace: remove it"
         problems.append(found.finding(("metadata", "namespace"), said))
     report.findings += problems
@@ -163,16 +170,12 @@ def _mistaken(body: Mapping[str, Any]) -> tuple[Path, str] | None:
 
 
 def _note_namespace(body: Mapping[str, Any], known: KnownObjects) -> None:
-    meta = body.get("metadata")
-    if (body.get("apiVersion"), body.get("kind")) != ("v1", "Namespace"):
-        return
-    if isinstance(meta, dict) and isinstance(meta.get("name"), str):
-        labels = meta.get("labels")
-        known.namespaces[meta["name"]] = {
-            **(labels if isinstance(labels, dict) else {}),
-            # The API server sets this label on every namespace.
-            "kubernetes.io/metadata.name": meta["name"],
-        }
+    meta = mapping(body.get("metadata"))
+    name = text_of(meta.get("name"))
+    if name and (body.get("apiVersion"), body.get("kind")) == ("v1", "Namespace"):
+        # The API server sets this label on every namespace.
+        own = {"kubernetes.io/metadata.name": name}
+        known.namespaces[name] = mapping(meta.get("labels")) | own
 
 
 def _policy_findings(found: ManifestObject, partition: GPUPartition) -> Iterator[Finding]:

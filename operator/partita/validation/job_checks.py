@@ -6,6 +6,7 @@ from typing import Final
 
 from partita.claims.pod_claims import second_claim
 from partita.models import GPUPartition, SharedGPUJob, SharingMode
+from partita.models.errors import text_path
 from partita.models.sharing import Burst
 from partita.models.template import PodTemplate
 from partita.pods.containers import restarts_itself
@@ -16,15 +17,16 @@ from partita.scheduling.reasons import WaitingReason
 from partita.scheduling.request import request_of_job
 from partita.scheduling.resolved_request import resolve
 from partita.validation.dry_run import pod_errors
-from partita.validation.field_errors import Path, text_path
+from partita.validation.field_errors import Path
 from partita.validation.manifest_objects import (
     Finding,
     KnownObjects,
     ManifestObject,
+    mappings,
     path_parts,
     text_of,
 )
-from partita.validation.pod_specs import claim_entries, foreign_scheduler
+from partita.validation.pod_specs import foreign_scheduler
 
 __all__ = ["job_findings"]
 
@@ -117,7 +119,7 @@ def _second_claims(
     template: PodTemplate, namespace: str, known: KnownObjects
 ) -> Iterator[tuple[Path, str]]:
     """Yield the claims whose templates in the files are of a class of Partita."""
-    for index, entry in claim_entries(template.spec):
+    for index, entry in mappings(template.spec.get("resourceClaims")):
         named = text_of(entry.get("resourceClaimTemplateName"))
         claim = known.claim("ResourceClaimTemplate", named, namespace)
         if claim is not None:

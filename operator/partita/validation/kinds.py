@@ -10,11 +10,11 @@ import base64
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from partita.validation.builtin_schemas import compiled_schemas
 from partita.validation.claim_rules import CLAIM_RULES
-from partita.validation.field_errors import FieldError, Path
+from partita.validation.field_errors import FieldError, Path, value_at
 from partita.validation.metadata import check_metadata
 from partita.validation.pod_rules import check_pod, check_pod_spec, prepare_pod, prepare_pod_spec
 from partita.validation.schema import Schema
@@ -150,18 +150,12 @@ def builtin_kinds() -> dict[tuple[str, str], KindRules]:
 def _of_workload(place: Path, prepare_own: Prepare | None) -> dict[str, Any]:
     """Return the rules of a kind with a template of Pods."""
 
-    def pod_spec(workload: _Obj) -> _Obj:
-        found: Any = workload
-        for step in place:
-            found = found[step]
-        return cast("_Obj", found)
-
     def prepare(workload: _Obj, old: _Obj | None) -> None:
-        prepare_pod_spec(pod_spec(workload))
+        prepare_pod_spec(value_at(workload, place))
         if prepare_own is not None:
             prepare_own(workload, old)
 
     def check(workload: _Obj, _old: _Obj | None) -> list[FieldError]:
-        return check_pod_spec(pod_spec(workload), place)
+        return check_pod_spec(value_at(workload, place), place)
 
     return {"prepare": prepare, "check": check}

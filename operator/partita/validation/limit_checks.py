@@ -11,7 +11,8 @@ from partita.validation.manifest_objects import (
     Finding,
     KnownClaim,
     KnownObjects,
-    ManifestObject,
+    mapping,
+    mappings,
     meant,
 )
 from partita.validation.pod_specs import PodSpecInManifest
@@ -38,18 +39,15 @@ def limits_of(spec: Json) -> list[tuple[Path, str, Any]]:
     """Return place, name and amount of each limit of Partita in the spec of a Pod."""
     found: list[tuple[Path, str, Any]] = []
     for kind in ("initContainers", "containers"):
-        containers = spec.get(kind)
-        for index, container in enumerate(containers if isinstance(containers, list) else ()):
-            resources = container.get("resources") if isinstance(container, dict) else None
-            limits = resources.get("limits") if isinstance(resources, dict) else None
-            for name, amount in (limits if isinstance(limits, dict) else {}).items():
+        for index, container in mappings(spec.get(kind)):
+            limits = mapping(mapping(container.get("resources")).get("limits"))
+            for name, amount in limits.items():
                 if str(name).startswith(PREFIX):
                     found.append(((kind, index, "resources", "limits", name), name, amount))
     return found
 
 
 def limit_findings(
-    found: ManifestObject,
     pod: PodSpecInManifest,
     limits: list[tuple[Path, str, Any]],
     claims: Mapping[int, KnownClaim],
@@ -71,7 +69,7 @@ def limit_findings(
             f"{claim.view.device_class} or by the limit, not by both"
         )
     for place, said in problems.items():
-        yield found.finding(pod.place(*place), said)
+        yield pod.finding(place, said)
     if problems:
         return
     place, amounts = limits[0][0], {name: amount for _, name, amount in limits}
@@ -81,15 +79,14 @@ def limit_findings(
         said = (
             f"there are several partitions ({there}): name one in annotation partita.dev/partition"
         )
-        yield found.finding(pod.place(*place), said)
+        yield pod.finding(place, said)
         return
     if partition is not None and known.partitions and partition not in known.partitions:
-        path = (*pod.annotations_path, ANNOTATION_PARTITION)
-        yield found.finding(path, known.absent(partition), warning=True)
+        yield pod.about_annotation(ANNOTATION_PARTITION, known.absent(partition), warning=True)
     name = partition or next(iter(known.partitions), UNKNOWN)
     view = claim_view(_CLAIM_OF_LIMITS, claim_of_limits(name, amounts))
     if view is not None:
-        yield from request_findings(found, pod, view, pod.place(*place), known)
+        yield from request_findings(pod, view, pod.place(*place), known)
 
 
 def _limit_problems(spec: Json, limits: list[tuple[Path, str, Any]]) -> Iterator[tuple[Path, str]]:
@@ -109,8 +106,8 @@ def _limit_problems(spec: Json, limits: list[tuple[Path, str, Any]]) -> Iterator
             yield place, f"it needs {LIMIT_MEMORY} beside it: write how much memory, such as 6Gi"
         elif said := _amount_problem(name, amount):
             yield place, said
-    for index, entry in enumerate(spec.get("resourceClaims") or ()):
-        if isinstance(entry, dict) and entry.get("name") == _CLAIM_OF_LIMITS:
+    for index, entry in mappings(spec.get("resourceClaims")):
+        if entry.get("name") == _CLAIM_OF_LIMITS:
             said = f"{_CLAIM_OF_LIMITS} is the claim that replaces the limit: choose another name"
             yield ("resourceClaims", index, "name"), said
 

@@ -3,16 +3,17 @@
 import difflib
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from typing_extensions import override
 
 from partita.models import GPUPartition, SharedGPUJob
+from partita.models.errors import text_path
 from partita.scheduling.request import Request
 from partita.store.claim_view import ClaimView
-from partita.validation.field_errors import Path, text_path
+from partita.validation.field_errors import Path
 from partita.validation.yaml_documents import Document
 
 __all__ = [
@@ -20,6 +21,8 @@ __all__ = [
     "KnownClaim",
     "KnownObjects",
     "ManifestObject",
+    "mapping",
+    "mappings",
     "meant",
     "path_parts",
     "text_of",
@@ -30,16 +33,24 @@ _PATH_PART: Final = re.compile(r"(\w+)|\[(\d+)\]")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An error or a warning, and its location in a file."""
+    """An error or a warning, with its place."""
 
+    severity: Literal["error", "warning"]
     file: str
+    """`<stdin>` for -."""
     line: int
     kind: str
+    """Empty if the finding is about the file."""
     namespace: str
     name: str
     path: str
+    """The field, such as spec.gpuMemory."""
     message: str
-    warning: bool = False
+
+    @property
+    def warning(self) -> bool:
+        """Whether it may be intended."""
+        return self.severity == "warning"
 
     @override
     def __str__(self) -> str:
@@ -57,19 +68,23 @@ class ManifestObject:
     base: Path
     body: dict[str, Any]
 
+    @property
+    def namespace(self) -> str:
+        """Its namespace; empty if none is written."""
+        return text_of(mapping(self.body.get("metadata")).get("namespace"))
+
     def finding(self, path: Path, message: str, *, warning: bool = False) -> Finding:
         """Return a finding about a place in it."""
-        meta = self.body.get("metadata")
-        meta = meta if isinstance(meta, dict) else {}
+        meta = mapping(self.body.get("metadata"))
         return Finding(
+            severity="warning" if warning else "error",
             file=self.file,
             line=self.document.line((*self.base, *path)),
             kind=text_of(self.body.get("kind")),
-            namespace=text_of(meta.get("namespace")),
+            namespace=self.namespace,
             name=text_of(meta.get("name") or meta.get("generateName")),
             path=text_path(path),
             message=message,
-            warning=warning,
         )
 
 
@@ -105,8 +120,7 @@ class KnownObjects:
     def claim(self, kind: str, name: str, namespace: str) -> KnownClaim | None:
         """Return the claim or template of this name; a missing namespace matches any."""
         for claim in self.claims:
-            meta = claim.found.body.get("metadata") or {}
-            here = text_of(meta.get("namespace"))
+            meta, here = claim.found.body.get("metadata") or {}, claim.found.namespace
             if (claim.kind, meta.get("name")) == (kind, name) and (
                 not here or not namespace or here == namespace
             ):
@@ -131,3 +145,15 @@ def path_parts(path: str) -> Path:
 def text_of(value: Any) -> str:
     """Return a string; empty for any other value."""
     return value if isinstance(value, str) else ""
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """Return a mapping; an empty one for any other value."""
+    return value if isinstance(value, dict) else {}
+
+
+def mappings(value: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the mappings in a list, with their indexes; nothing for any other value."""
+    for index, item in enumerate(value if isinstance(value, list) else ()):
+        if isinstance(item, dict):
+            yield index, item

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
 from partita.validation.field_errors import Path
-from partita.validation.manifest_objects import text_of
+from partita.validation.manifest_objects import Finding, ManifestObject, mapping, text_of
 
 __all__ = [
     "PodSpecInManifest",
     "annotations_of",
-    "claim_entries",
     "foreign_scheduler",
-    "mapping",
     "pod_specs",
 ]
 
@@ -37,6 +35,8 @@ kserve/kserve, pkg/constants)."""
 class PodSpecInManifest:
     """A Pod spec and the annotations of its Pods, with their places in the manifest."""
 
+    found: ManifestObject
+    """The object of which it is a part."""
     path: Path
     """Place of the spec."""
     spec: Json
@@ -53,9 +53,18 @@ class PodSpecInManifest:
                 return (*place, *path[len(start) :])
         return (*self.path, *path)
 
+    def finding(self, path: Path, message: str, *, warning: bool = False) -> Finding:
+        """Return a finding about a path in the spec."""
+        return self.found.finding(self.place(*path), message, warning=warning)
 
-def pod_specs(body: Json) -> Iterator[PodSpecInManifest]:
+    def about_annotation(self, name: str, message: str, *, warning: bool = False) -> Finding:
+        """Return a finding about an annotation of the Pods."""
+        return self.found.finding((*self.annotations_path, name), message, warning=warning)
+
+
+def pod_specs(found: ManifestObject) -> Iterator[PodSpecInManifest]:
     """Yield the Pod specs in an object."""
+    body = found.body
     copied = annotations_of(body) if text_of(body.get("kind")) in _COPIES_ANNOTATIONS else {}
     for parent, path, spec in _found(body, (), None):
         moved: tuple[tuple[Path, Path], ...] = ()
@@ -69,7 +78,8 @@ def pod_specs(body: Json) -> Iterator[PodSpecInManifest]:
         if _is_model(spec):
             containers = {"containers": [{**spec[_MODEL], "name": _MODEL_CONTAINER}]}
             moved = ((("containers", 0), (*path, _MODEL)),)
-        yield PodSpecInManifest(path, spec | containers, {**copied, **own}, place, moved)
+        notes = {**copied, **own}
+        yield PodSpecInManifest(found, path, spec | containers, notes, place, moved)
 
 
 def _found(value: Any, path: Path, parent: Json | None) -> Iterator[tuple[Json | None, Path, Json]]:
@@ -103,14 +113,6 @@ def _has_claims(value: Json) -> bool:
     return _are_mappings(claims) and all(names & claim.keys() for claim in claims)
 
 
-def claim_entries(spec: Json) -> Iterator[tuple[int, Json]]:
-    """Yield the readable entries of `spec.resourceClaims`, with their indexes."""
-    entries = spec.get("resourceClaims")
-    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
-        if isinstance(entry, dict):
-            yield index, entry
-
-
 def foreign_scheduler(spec: Json) -> str:
     """Return what a Pod with a claim needs of a scheduler that it names; empty for kube-scheduler.
 
@@ -129,8 +131,3 @@ def foreign_scheduler(spec: Json) -> str:
 def annotations_of(body: Json) -> Json:
     """Return the annotations in the metadata of an object or a template; empty if it has none."""
     return mapping(mapping(body.get("metadata")).get("annotations"))
-
-
-def mapping(value: Any) -> Json:
-    """Return a mapping; an empty one for any other value."""
-    return value if isinstance(value, dict) else {}

@@ -13,7 +13,7 @@ from partita.scheduling.resolved_request import resolve
 from partita.store.claim_view import ClaimView
 from partita.store.workload_pod import WorkloadPod
 from partita.validation.field_errors import Path
-from partita.validation.manifest_objects import Finding, KnownObjects, ManifestObject
+from partita.validation.manifest_objects import Finding, KnownObjects
 from partita.validation.pod_specs import PodSpecInManifest
 
 __all__ = ["UNKNOWN", "claim_of_limits", "request_findings"]
@@ -24,13 +24,7 @@ _ANNOTATION: Final = re.compile(r"annotation ([^ :]+)(: )?")
 
 
 def request_findings(
-    found: ManifestObject,
-    pod: PodSpecInManifest,
-    view: ClaimView,
-    place: Path,
-    known: KnownObjects,
-    *,
-    entry: str = "gpu",
+    pod: PodSpecInManifest, view: ClaimView, place: Path, known: KnownObjects, entry: str = "gpu"
 ) -> Iterator[Finding]:
     """Yield why a partition in the files, or any, can never serve a claim of a Pod.
 
@@ -51,26 +45,24 @@ def request_findings(
         return
     request = request_of_claim(view, workload, target)
     if isinstance(request, WaitingReason):
-        yield _refusal(found, pod, place, request)
+        yield _refusal(pod, place, request)
         return
-    known.requests.append((found, request))
+    known.requests.append((pod.found, request))
     # Overlays may contain several partitions of one name. It is enough if one accepts the Pod.
     partitions = known.partitions.get(target.partition, ())
     answers = [resolve(request, partition, largest=Largest()) for partition in partitions]
     refusals = [answer for answer in answers if isinstance(answer, WaitingReason)]
     if refusals and len(refusals) == len(answers):
-        yield _refusal(found, pod, place, refusals[0])
+        yield _refusal(pod, place, refusals[0])
 
 
-def _refusal(
-    found: ManifestObject, pod: PodSpecInManifest, place: Path, why: WaitingReason
-) -> Finding:
+def _refusal(pod: PodSpecInManifest, place: Path, why: WaitingReason) -> Finding:
     """Return a finding about the annotation with which a message begins, or else about `place`."""
     match = _ANNOTATION.match(why.message)
     if match is None:
-        return found.finding(place, why.message)
+        return pod.found.finding(place, why.message)
     said = why.message[match.end() :] if match[2] else why.message
-    return found.finding((*pod.annotations_path, match[1]), said)
+    return pod.about_annotation(match[1], said)
 
 
 def claim_of_limits(partition: str, limits: Mapping[str, Any]) -> dict[str, Any]:

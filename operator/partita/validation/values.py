@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from partita.models.quantities import parse_quantity
-from partita.validation.cel import QUANTITY_MESSAGE, CELRule, RuleError, activation
-from partita.validation.field_errors import FieldError, Key, Path, text_path
+from partita.models.errors import text_path
+from partita.validation.cel import QUANTITY_MESSAGE, CELRule, RuleError, activation, is_quantity
+from partita.validation.field_errors import FieldError, Key, Path
 from partita.validation.metadata import FORMATS
 
 if TYPE_CHECKING:
@@ -49,11 +49,8 @@ def _check_time(value: str, path: Path) -> Errors:
 
 
 def _check_quantity(value: str, path: Path) -> Errors:
-    try:
-        parse_quantity(value)
-    except ValueError:
-        return [FieldError(path, "Invalid type", QUANTITY_MESSAGE, value)]
-    return []
+    wrong = FieldError(path, "Invalid type", QUANTITY_MESSAGE, value)
+    return [] if is_quantity(value) else [wrong]
 
 
 _FORMATS: dict[str, Check] = {**FORMATS, "date-time": _check_time, "quantity": _check_quantity}

@@ -35,15 +35,14 @@ from partita.validation.manifest_objects import (
     KnownClaim,
     KnownObjects,
     ManifestObject,
+    mappings,
     path_parts,
     text_of,
 )
 from partita.validation.pod_specs import (
     PodSpecInManifest,
     annotations_of,
-    claim_entries,
     foreign_scheduler,
-    mapping,
     pod_specs,
 )
 from partita.validation.request_checks import UNKNOWN, claim_of_limits, request_findings
@@ -66,17 +65,16 @@ class _Claim:
     """The claim or template in the files; None if the operator creates the template."""
 
 
-def asks_for_gpu(body: Json, known: KnownObjects) -> bool:
+def asks_for_gpu(found: ManifestObject, known: KnownObjects) -> bool:
     """Return whether an object has Pods with settings, limits, claims or the gate of Partita."""
-    namespace = _namespace(body)
     return any(
         _settings(pod.annotations)
         or limits_of(pod.spec)
-        or any(_claims(pod.spec, namespace, known))
-        or any(_unreadable(pod.spec, namespace, known))
+        or any(_claims(pod, known))
+        or any(_unreadable(pod, known))
         or _gate(pod.spec) is not None
-        for pod in _pods(body)
-    ) or bool(_misplaced(body))
+        for pod in _pods(found)
+    ) or bool(_misplaced(found.body))
 
 
 def workload_findings(found: ManifestObject, known: KnownObjects) -> Iterator[Finding]:
@@ -84,45 +82,42 @@ def workload_findings(found: ManifestObject, known: KnownObjects) -> Iterator[Fi
     for name in _misplaced(found.body):
         said = "its Pods do not get this: move it to the metadata of the Pod template"
         yield found.finding(("metadata", "annotations", name), said, warning=True)
-    pods = _pods(found.body)
-    problems = [problem for pod in pods for problem in _shape(found, pod)]
+    pods = _pods(found)
+    problems = [problem for pod in pods for problem in _shape(pod)]
     problems = problems or list(_refusals(found, pods))
     yield from problems
     for pod in [] if problems else pods:
-        yield from _pod_findings(found, pod, known)
+        yield from _pod_findings(pod, known)
 
 
-def _pod_findings(
-    found: ManifestObject, pod: PodSpecInManifest, known: KnownObjects
-) -> Iterator[Finding]:
+def _pod_findings(pod: PodSpecInManifest, known: KnownObjects) -> Iterator[Finding]:
     for name in _settings(pod.annotations):
         if name not in POD_SETTINGS:
             said = f"unknown annotation{meant_name(name, POD_SETTINGS)}"
-            yield found.finding((*pod.annotations_path, name), said)
-    namespace, limits = _namespace(found.body), limits_of(pod.spec)
-    claims = list(_claims(pod.spec, namespace, known))
-    for index, said in _unreadable(pod.spec, namespace, known):
-        yield found.finding(pod.place("resourceClaims", index, _TEMPLATE), said, warning=True)
+            yield pod.about_annotation(name, said)
+    limits, claims = limits_of(pod.spec), list(_claims(pod, known))
+    for index, said in _unreadable(pod, known):
+        yield pod.finding(("resourceClaims", index, _TEMPLATE), said, warning=True)
     if (claims or limits) and pod.spec.get("terminationGracePeriodSeconds") == 0:
-        yield found.finding(pod.place("terminationGracePeriodSeconds"), NO_GRACE)
+        yield pod.finding(("terminationGracePeriodSeconds",), NO_GRACE)
     if (claims or limits) and (said := foreign_scheduler(pod.spec)):
-        yield found.finding(pod.place("schedulerName"), said, warning=True)
+        yield pod.finding(("schedulerName",), said, warning=True)
     if limits:
         in_files = {claim.index: claim.known for claim in claims if claim.known is not None}
-        yield from limit_findings(found, pod, limits, in_files, known)
+        yield from limit_findings(pod, limits, in_files, known)
     elif claims:
-        yield from _container_findings(found, pod, [claim.index for claim in claims])
+        yield from _container_findings(pod, [claim.index for claim in claims])
         for claim in claims:
-            yield from _claim_findings(found, pod, claim, known)
+            yield from _claim_findings(pod, claim, known)
     elif (gate := _gate(pod.spec)) is not None and not pod.spec.get("resourceClaims"):
-        yield found.finding(pod.place("schedulingGates", gate), WITHOUT_CLAIM)
+        yield pod.finding(("schedulingGates", gate), WITHOUT_CLAIM)
     elif _settings(pod.annotations):
-        yield from _setting_findings(found, pod, known)
+        yield from _setting_findings(pod, known)
 
 
-def _pods(body: Json) -> list[PodSpecInManifest]:
-    found = argo_pods(body)
-    return list(pod_specs(body)) if found is None else found
+def _pods(found: ManifestObject) -> list[PodSpecInManifest]:
+    pods = argo_pods(found)
+    return list(pod_specs(found)) if pods is None else pods
 
 
 def _refusals(found: ManifestObject, pods: Iterable[PodSpecInManifest]) -> Iterator[Finding]:
@@ -133,7 +128,7 @@ def _refusals(found: ManifestObject, pods: Iterable[PodSpecInManifest]) -> Itera
         return
     for pod in pods:
         for error in pod_errors(pod.spec):
-            yield found.finding(pod.place(*error.path[1:]), error.message)
+            yield pod.finding(error.path[1:], error.message)
 
 
 def _settings(annotations: Mapping[str, Any]) -> list[str]:
@@ -145,13 +140,13 @@ def _misplaced(body: Json) -> list[str]:
     return _settings(annotations_of(body)) if text_of(body.get("kind")) in WORKLOADS else []
 
 
-def _shape(found: ManifestObject, pod: PodSpecInManifest) -> Iterator[Finding]:
+def _shape(pod: PodSpecInManifest) -> Iterator[Finding]:
     """Yield what makes a Pod unreadable."""
     numbers = {n: pod.annotations[n] for n in _settings(pod.annotations)}
     numbers = {name: value for name, value in numbers.items() if not isinstance(value, str)}
     for name, value in numbers.items():
         said = f"{json.dumps(value, default=str)} is no string: put it in quotes"
-        yield found.finding((*pod.annotations_path, name), said)
+        yield pod.about_annotation(name, said)
     if numbers or "containers" not in pod.spec:
         return
     template = PodTemplate(metadata={"annotations": pod.annotations}, spec=pod.spec)
@@ -159,35 +154,30 @@ def _shape(found: ManifestObject, pod: PodSpecInManifest) -> Iterator[Finding]:
         place, _, said = problem.partition(" ")
         where = path_parts(place.rstrip(":"))[1:]
         if where[:1] == ("spec",):
-            yield found.finding(pod.place(*where[1:]), said)
+            yield pod.finding(where[1:], said)
         else:
-            yield found.finding(pod.annotations_path, said)
-
-
-def _namespace(body: Json) -> str:
-    return text_of(mapping(body.get("metadata")).get("namespace"))
+            yield pod.found.finding(pod.annotations_path, said)
 
 
 def _gate(spec: Json) -> int | None:
     """Return the index of Partita's scheduling gate in the spec of a Pod; None without it."""
-    gates = spec.get("schedulingGates")
-    named = enumerate(gates if isinstance(gates, list) else ())
-    return next((i for i, gate in named if mapping(gate).get("name") == ALLOCATION_GATE), None)
+    gates = mappings(spec.get("schedulingGates"))
+    return next((i for i, gate in gates if gate.get("name") == ALLOCATION_GATE), None)
 
 
-def _claims(spec: Json, namespace: str, known: KnownObjects) -> Iterator[_Claim]:
+def _claims(pod: PodSpecInManifest, known: KnownObjects) -> Iterator[_Claim]:
     """Yield the claims of Partita in the files that a Pod names, or else those of its templates."""
-    found = {}
-    for index, entry in claim_entries(spec):
+    found, entries = {}, list(mappings(pod.spec.get("resourceClaims")))
+    for index, entry in entries:
         for kind, field in (
             ("ResourceClaimTemplate", _TEMPLATE),
             ("ResourceClaim", "resourceClaimName"),
         ):
-            claim = known.claim(kind, text_of(entry.get(field)), namespace)
+            claim = known.claim(kind, text_of(entry.get(field)), pod.found.namespace)
             if claim is not None:
                 found[index] = _Claim(index, claim.view, claim)
     yield from found.values()
-    for index, entry in claim_entries(spec) if not found else ():
+    for index, entry in entries if not found else ():
         named = text_of(entry.get(_TEMPLATE))
         if (name := TemplateName.parse(named)) is not None:
             partition = name.partition or next(iter(known.partitions), UNKNOWN)
@@ -197,20 +187,18 @@ def _claims(spec: Json, namespace: str, known: KnownObjects) -> Iterator[_Claim]
                 yield _Claim(index, view)
 
 
-def _unreadable(spec: Json, namespace: str, known: KnownObjects) -> Iterator[tuple[int, str]]:
+def _unreadable(pod: PodSpecInManifest, known: KnownObjects) -> Iterator[tuple[int, str]]:
     """Yield what is wrong with names of templates that look like those of the operator."""
-    for index, entry in claim_entries(spec):
+    for index, entry in mappings(pod.spec.get("resourceClaims")):
         named = text_of(entry.get(_TEMPLATE))
         said, name = TemplateName.problem(named), TemplateName.parse(named)
         if name and name.partition and known.partitions:
             said = "" if name.partition in known.partitions else known.absent(name.partition)
-        if said and known.claim("ResourceClaimTemplate", named, namespace) is None:
+        if said and known.claim("ResourceClaimTemplate", named, pod.found.namespace) is None:
             yield index, said
 
 
-def _container_findings(
-    found: ManifestObject, pod: PodSpecInManifest, claims: Iterable[int]
-) -> Iterator[Finding]:
+def _container_findings(pod: PodSpecInManifest, claims: Iterable[int]) -> Iterator[Finding]:
     """Yield what is wrong with how containers use the claims of their Pod.
 
     Parameters
@@ -222,8 +210,8 @@ def _container_findings(
         for index, container in enumerate(pod.spec.get(kind) or ()):
             if GPU_RESOURCE in ((container.get("resources") or {}).get("limits") or {}):
                 said = "it asks for a whole GPU besides the slice of the claim: remove it"
-                place = pod.place(kind, index, "resources", "limits", GPU_RESOURCE)
-                yield found.finding(place, said, warning=True)
+                place = (kind, index, "resources", "limits", GPU_RESOURCE)
+                yield pod.finding(place, said, warning=True)
     stated = text_of(pod.annotations.get(ANNOTATION_PROCESSES))
     for index in claims if "containers" in pod.spec else ():
         name = pod.spec["resourceClaims"][index]["name"]
@@ -245,31 +233,29 @@ def _container_findings(
                 "number are terminated"
             )
         if said:
-            yield found.finding(pod.place("resourceClaims", index), said, warning=True)
+            yield pod.finding(("resourceClaims", index), said, warning=True)
 
 
 def _claim_findings(
-    found: ManifestObject, pod: PodSpecInManifest, claim: _Claim, known: KnownObjects
+    pod: PodSpecInManifest, claim: _Claim, known: KnownObjects
 ) -> Iterator[Finding]:
     place = pod.place("resourceClaims", claim.index)
     if claim.known is None:
         place = (*place, _TEMPLATE)
-    elif claim.known.kind == "ResourceClaim" and found.body.get("kind") != "Pod":
+    elif claim.known.kind == "ResourceClaim" and pod.found.body.get("kind") != "Pod":
         said = (
             "all its Pods would use this claim, and a claim is for one Pod: name a "
             "ResourceClaimTemplate in resourceClaimTemplateName"
         )
-        yield found.finding((*place, "resourceClaimName"), said, warning=True)
+        yield pod.found.finding((*place, "resourceClaimName"), said, warning=True)
     entry = pod.spec["resourceClaims"][claim.index]["name"]
-    yield from request_findings(found, pod, claim.view, place, known, entry=entry)
+    yield from request_findings(pod, claim.view, place, known, entry)
 
 
-def _setting_findings(
-    found: ManifestObject, pod: PodSpecInManifest, known: KnownObjects
-) -> Iterator[Finding]:
+def _setting_findings(pod: PodSpecInManifest, known: KnownObjects) -> Iterator[Finding]:
     """Check the annotations of a Pod whose claim is not in the files."""
     # Whether the memory is enough for a limit depends on the claim.
     notes = {k: v for k, v in pod.annotations.items() if k != ANNOTATION_MEMORY_LIMIT}
     if view := claim_view("", claim_of_limits(UNKNOWN, {})):
         pod = replace(pod, annotations=notes)
-        yield from request_findings(found, pod, view, pod.path, known)
+        yield from request_findings(pod, view, pod.path, known)

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from partita.validation.field_errors import FieldError, text_path
+from partita.models.errors import text_path
+from partita.validation.field_errors import FieldError
 from partita.validation.kinds import UndecodableError
 from partita_testcluster.apiserver.errors import APIError, bad_request, object_error
 from partita_testcluster.apiserver.meta import generated_name, new_uid, now

@@ -3,10 +3,9 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
-from typing_extensions import TypedDict
 
 from partita.cli import terminal
 from partita.cli.options import output_option
@@ -14,36 +13,9 @@ from partita.cli.options import output_option
 if TYPE_CHECKING:
     from partita.validation.files import ValidationReport
 
-__all__ = ["Validated", "command"]
+__all__ = ["command"]
 
 _SUFFIXES = {".yaml", ".yml"}
-
-
-class ValidatedFinding(TypedDict):
-    """An error or a warning, with its place."""
-
-    severity: Literal["error", "warning"]
-    file: str
-    """`<stdin>` for -."""
-    line: int
-    kind: str
-    """Empty if the finding is about the file."""
-    namespace: str
-    name: str
-    path: str
-    """The field, such as spec.gpuMemory."""
-    message: str
-
-
-class Validated(TypedDict):
-    """The findings, in the order of files and lines."""
-
-    files: int
-    checked: int
-    """Number of objects that were checked."""
-    passedOver: int
-    """Number of other objects."""
-    findings: list[ValidatedFinding]
 
 
 @click.command("validate", short_help="Check YAML files, offline.")
@@ -53,7 +25,7 @@ class Validated(TypedDict):
     required=True,
     type=click.Path(exists=True, allow_dash=True, path_type=Path),
 )
-@output_option("partita.cli.cluster.validate:Validated")
+@output_option("partita.validation.files:ValidationReport")
 def command(*, files: tuple[Path, ...], output: str) -> None:
     """Check Partita's resources in FILES without a cluster.
 
@@ -87,7 +59,7 @@ def command(*, files: tuple[Path, ...], output: str) -> None:
             terminal.data(str(finding))
         terminal.say(_summary(report))
     else:
-        terminal.dump(_data(report), output)
+        terminal.dump(report, output)
     if report.errors:
         sys.exit(1)
 
@@ -131,25 +103,3 @@ def _summary(report: "ValidationReport") -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _data(report: "ValidationReport") -> Validated:
-    findings: list[ValidatedFinding] = [
-        {
-            "severity": "warning" if f.warning else "error",
-            "file": f.file,
-            "line": f.line,
-            "kind": f.kind,
-            "namespace": f.namespace,
-            "name": f.name,
-            "path": f.path,
-            "message": f.message,
-        }
-        for f in report.findings
-    ]
-    return {
-        "files": report.files,
-        "checked": report.checked,
-        "passedOver": report.passed_over,
-        "findings": findings,
-    }

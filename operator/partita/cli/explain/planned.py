@@ -74,13 +74,13 @@ def requests_in(name: str, content: bytes, state: State) -> "list[tuple[Finding,
     UserError
         An object is not valid, or nothing asks for a slice.
     """
-    from partita.validation.files import check_files
+    from partita.validation.files import read_requests
     from partita.validation.request_checks import UNKNOWN
 
-    report = check_files([(name, content)])
+    report, requests = read_requests([(name, content)])
     if report.errors:
         raise UserError(f"{report.errors[0]}")
-    if not report.requests:
+    if not requests:
         raise UserError(
             f"nothing in {name} asks for a slice of a GPU: write a SharedGPUJob, or a Pod with its "
             "ResourceClaimTemplate"
@@ -91,7 +91,7 @@ def requests_in(name: str, content: bytes, state: State) -> "list[tuple[Finding,
             item.finding((), ""),
             replace(request, partition=only) if request.partition == UNKNOWN else request,
         )
-        for item, request in report.requests
+        for item, request in requests
     ]
 
 

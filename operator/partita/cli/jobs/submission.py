@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from partita.cli.jobs.asked_amounts import is_of_a_gpu, read_amounts
 from partita.constants import GROUP, POD_SETTINGS, VERSION
+from partita.models.errors import text_path
 from partita.models.quantities import format_memory
 from partita.models.template_name import TemplateName
 from partita.pods.own_claims import is_own_claim
 from partita.validation.dry_run import type_errors
-from partita.validation.field_errors import text_path
 
 __all__ = ["UnsuitableError", "of_command", "of_manifest", "shared_job"]
 

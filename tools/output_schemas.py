@@ -15,8 +15,8 @@ from typing_extensions import override
 
 from partita.cli import COMMANDS
 from partita.cli import main as partita
-from partita.cli.as_data import camel_case
 from partita.cli.options import OutputOption
+from partita.console.as_data import camel_case
 from partita.models import crd
 from partita.models.base import Resource
 from partita.models.described_model import field_docstrings

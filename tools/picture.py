@@ -20,7 +20,7 @@ from rich.console import Console
 from partita.cli.cluster_state import read_state
 from partita.cli.connection import open_cluster
 from partita.cli.partitions.partition_view import Colours, partition_view
-from partita.console.access import Everything
+from partita.console.access import ViewerAccess
 from partita.console.view import PartitionView, partitions_view
 from partita.console.web_server import serve_console
 from partita.kube.connect import connect
@@ -107,7 +107,7 @@ async def draw_console(kubeconfig: str) -> None:
     """Draw the page of the console on a desktop and on a phone."""
     async with (
         connect(kubeconfig) as api,
-        serve_console(api, Everything(), host="127.0.0.1", port=0) as (_, port),
+        serve_console(api, ViewerAccess(), host="127.0.0.1", port=0) as (_, port),
         async_playwright() as playwright,
     ):
         browser = await playwright.chromium.launch(

@@ -10,11 +10,11 @@ from rich.console import Console
 
 from cli.objects import attempt, job, lists, node, partition, running, server
 from partita.claims.workloads import find_workloads, job_workload
-from partita.cli.as_data import as_data
 from partita.cli.cluster_state import state_of
 from partita.cli.explain.text import explanation_text
 from partita.cli.number_format import duration
 from partita.cli.partitions.partition_view import Colours, partition_view
+from partita.console.as_data import as_data
 from partita.console.ask_policies import ask_policies, put_back
 from partita.console.explanation import explain
 from partita.console.view import partitions_view

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from partita.console.access import Everything, ViewerAccess
+from partita.console.access import ViewerAccess
 from partita.console.web_server import serve_console
 from partita.kube.connect import connect
 from partita.kube.errors import UnavailableError
@@ -40,7 +40,7 @@ async def serve(api_server: ApiServer, api: Api) -> Serve:
     async def run(
         access: ViewerAccess | None = None, port: int = 0, **options: Any
     ) -> AsyncIterator[str]:
-        shown = access or Everything()
+        shown = access or ViewerAccess()
         async with (
             connect(str(api_server.kubeconfig_of("partita-console"))) as client,
             serve_console(client, shown, host="127.0.0.1", port=port, **options) as (_, at),

@@ -55,7 +55,7 @@ def raw(chunk: bytes) -> None:
 
 def dump(value: Any, output: str = "json") -> None:
     """Print data for scripts to stdout, as `json` or `yaml`."""
-    from partita.cli.as_data import as_data
+    from partita.console.as_data import as_data
 
     value = as_data(value)
     if output == "yaml":

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import orjson
 from typing_extensions import override
@@ -26,7 +26,6 @@ from partita.times import Times
 
 __all__ = [
     "ByToken",
-    "Everything",
     "NotAllowedError",
     "Sees",
     "SignInError",
@@ -73,15 +72,13 @@ def token_of(authorization: str) -> str:
     return token
 
 
-class ViewerAccess(Protocol):
-    """Determines what each viewer may see."""
+class ViewerAccess:
+    """Determines what each viewer may see: here, what the user of the kubeconfig may list."""
 
-    @property
-    def asks(self) -> bool:
-        """Whether viewers must sign in."""
-        ...
+    asks = False
+    """Whether viewers must sign in."""
 
-    async def sees(self, authorization: str, namespaces: Collection[str]) -> Sees | None:
+    async def sees(self, authorization: str, namespaces: Collection[str]) -> Sees | None:  # noqa: ARG002
         """Return which of these namespaces the viewer may see; None means all.
 
         Parameters
@@ -94,9 +91,9 @@ class ViewerAccess(Protocol):
         SignInError, NotAllowedError, KubernetesError
             The viewer may see nothing, or the API server does not answer.
         """
-        ...
+        return None
 
-    async def may(self, authorization: str, verb: str, kind: Kind, namespace: str) -> bool:
+    async def may(self, authorization: str, verb: str, kind: Kind, namespace: str) -> bool:  # noqa: ARG002
         """Return whether the viewer has a right in a namespace.
 
         Raises
@@ -104,20 +101,6 @@ class ViewerAccess(Protocol):
         SignInError, KubernetesError
             The viewer is unknown, or the API server does not answer.
         """
-        ...
-
-
-class Everything(ViewerAccess):
-    """Shows everything that the user of the kubeconfig may list, for a console on localhost."""
-
-    asks = False
-
-    @override
-    async def sees(self, authorization: str, namespaces: Collection[str]) -> Sees | None:
-        return None
-
-    @override
-    async def may(self, authorization: str, verb: str, kind: Kind, namespace: str) -> bool:
         return True
 
 

@@ -1,7 +1,6 @@
 """Computes each policy's current decision about a job or claim, with the scheduling cycle."""
 
 from collections.abc import Iterable
-from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -41,7 +40,9 @@ def put_back(lists: Lists, uid: str) -> Lists:
     changed[SERVERS] = [_without(server, uid) for server in changed[SERVERS]]
     claim = next((one for one in changed.get(CLAIMS, ()) if one["metadata"]["uid"] == uid), None)
     if claim is not None:
-        changed[CLAIMS] = [_unallocated(one) if one is claim else one for one in changed[CLAIMS]]
+        changed[CLAIMS] = [
+            {**one, "status": {}} if one is claim else one for one in changed[CLAIMS]
+        ]
         changed[PODS] = [_unbound(pod) if _uses(pod, claim) else pod for pod in changed[PODS]]
         return changed
     changed[PODS] = [pod for pod in changed[PODS] if uid not in _owners(pod)]
@@ -64,39 +65,24 @@ def _uses(pod: Json, claim: Json) -> bool:
     return same_namespace and claim["metadata"]["name"] in named
 
 
-def _unallocated(claim: Json) -> Json:
-    claim = deepcopy(claim)
-    claim["status"] = {}
-    return claim
-
-
 def _unbound(pod: Json) -> Json:
-    pod = deepcopy(pod)
-    pod["spec"].pop("nodeName", None)
-    pod["spec"].pop("schedulingGates", None)
+    spec = {k: v for k, v in pod["spec"].items() if k not in {"nodeName", "schedulingGates"}}
     made = (pod.get("status") or {}).get("resourceClaimStatuses") or []
-    pod["status"] = {"phase": "Pending", "resourceClaimStatuses": made}
-    return pod
+    return {**pod, "spec": spec, "status": {"phase": "Pending", "resourceClaimStatuses": made}}
 
 
 def _without(server: Json, uid: str) -> Json:
-    entries = (server.get("status") or {}).get("allocations", {})
-    theirs = [claim for claim, entry in entries.items() if uid in {claim, entry.get("jobUID")}]
-    if not theirs:
-        return server
-    server = deepcopy(server)
-    for claim in theirs:
-        del server["status"]["allocations"][claim]
-    return server
+    status = server.get("status") or {}
+    entries = status.get("allocations", {}).items()
+    others = {claim: one for claim, one in entries if uid not in {claim, one.get("jobUID")}}
+    return {**server, "status": {**status, "allocations": others}}
 
 
 def _waiting(job: Json) -> Json:
-    job = deepcopy(job)
-    job["spec"]["suspend"] = False
-    status = job.get("status") or {}
-    ended = [attempt for attempt in status.get("attempts") or [] if attempt.get("outcome")]
-    job["status"] = {"phase": "Queued", "attempts": ended}
-    return job
+    attempts = (job.get("status") or {}).get("attempts") or []
+    ended = [attempt for attempt in attempts if attempt.get("outcome")]
+    spec = {**job["spec"], "suspend": False}
+    return {**job, "spec": spec, "status": {"phase": "Queued", "attempts": ended}}
 
 
 def demand_on(partition: str, state: State, now: datetime) -> Demand:

@@ -146,10 +146,9 @@ def namespaces(state: State, partition: GPUPartition | None) -> list[Entity]:
     """Return each namespace with an allocation or a quota: its share, and what it may have."""
     if partition is None:
         return []
-    quotas = {quota.namespace: quota for quota in partition.spec.quotas}
     found = []
     for name, one in namespace_shares(partition, state).items():
-        dominant, quota = one.dominant, quotas.get(name)
+        dominant, quota = one.dominant, partition.spec.quota(name)
         found.append(
             {
                 "namespace": name,

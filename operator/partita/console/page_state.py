@@ -12,10 +12,16 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
-from partita.claims.workload_view import job_view
 from partita.console.lists import ended_counts, namespaces, row_of
-from partita.console.view import GPUView, PartitionView, SliceView, partitions_view
-from partita.models import GPUPartition, GPUServer, Phase
+from partita.console.view import (
+    GPUView,
+    PartitionView,
+    SliceView,
+    active_jobs,
+    partitions_view,
+)
+from partita.models import GPUPartition, GPUServer
+from partita.models.partition_status import PolicyStatus, ShadowStatus
 from partita.store.state import State
 
 __all__ = ["PageState", "Patch", "changes", "namespaces_of", "page_state_of", "visible_state"]
@@ -75,12 +81,7 @@ def page_state_of(
             page[f"gpu/{gpu.name}"] = _gpu(
                 seen.name, gpu, state.servers.get(gpu.name), partition, now
             )
-        running = (
-            job_view(job, job.status.assignment)
-            for job in state.jobs_of(seen.name)
-            if job.status.phase in {Phase.ASSIGNED, Phase.RUNNING}
-        )
-        for view in (*seen.queue, *running, *seen.workloads):
+        for view in (*seen.queue, *active_jobs(seen.name, state), *seen.workloads):
             page[f"job/{_opaque(view.uid)}"] = row_of(view)
     return page
 
@@ -109,22 +110,17 @@ def _partition(seen: PartitionView, partition: GPUPartition | None) -> Entity:
     if seen.trouble:
         entity["troubleReason"] = conditions["Degraded"].reason
     healthy = conditions.get("PolicyHealthy")
-    counted = partition.status.policy
     entity["policy"] = {
+        **(partition.status.policy or PolicyStatus()).dump(),
         "active": seen.policy,
         "wanted": partition.spec.policy.name,
         "objective": seen.objective,
         "healthy": healthy is None or healthy.status != "False",
         "message": healthy.message if healthy is not None else "",
-        "cycles": counted.cycles if counted else 0,
-        "fallbacks": counted.fallbacks if counted else 0,
-        "rejected": counted.rejected if counted else 0,
     }
-    statuses = {shadow.name: shadow.dump() for shadow in partition.status.shadow}
+    statuses = {shadow.name: shadow for shadow in partition.status.shadow}
     entity["shadow"] = [
-        {"name": name, "cycles": 0, "agreed": 0, "placements": 0, "failures": 0, "message": ""}
-        | statuses.get(name, {})
-        for name in partition.spec.policy.shadow
+        statuses.get(name, ShadowStatus(name=name)).dump() for name in partition.spec.policy.shadow
     ]
     return entity
 

@@ -19,6 +19,7 @@ __all__ = [
     "PartitionView",
     "Partitions",
     "SliceView",
+    "active_jobs",
     "partitions_view",
 ]
 
@@ -135,8 +136,7 @@ def _partition(
     name: str, state: State, workloads: Sequence[WorkloadView], now: datetime
 ) -> PartitionView:
     partition = state.partitions.get(name)
-    jobs = list(state.jobs_of(name))
-    queue = [job_workload(job, state) for job in jobs if _waits(job)]
+    queue = [job_workload(job, state) for job in state.jobs_of(name) if _waits(job)]
     queue += [one for one in workloads if one.waits]
     waiting = tuple(sorted(queue, key=lambda view: _order(view, now)))
     if partition is None:
@@ -148,9 +148,7 @@ def _partition(
     if not gpus and (summary := partition.status.gpu_summary):
         queued = partition.status.queue.queued if partition.status.queue else 0
         unseen = max(0, queued - sum(not one.held_back for one in waiting))
-        active = {Phase.ASSIGNED, Phase.RUNNING}
-        have = [job_view(j, j.status.assignment) for j in jobs if j.status.phase in active]
-        have += [one for one in workloads if not one.waits]
+        have = [*active_jobs(name, state), *(one for one in workloads if not one.waits)]
         gpus = tuple(_summarized(gpu, have) for gpu in summary)
     return PartitionView(
         name=name,
@@ -165,6 +163,13 @@ def _partition(
         objective=partition.spec.objective.value,
         unseen=unseen,
     )
+
+
+def active_jobs(partition: str, state: State) -> list[WorkloadView]:
+    """Return the jobs of a partition that have a slice."""
+    active = {Phase.ASSIGNED, Phase.RUNNING}
+    jobs = (job for job in state.jobs_of(partition) if job.status.phase in active)
+    return [job_view(job, job.status.assignment) for job in jobs]
 
 
 def _gpu(server: GPUServer, partition: GPUPartition, state: State, now: datetime) -> GPUView:

@@ -10,7 +10,6 @@ import time
 from codecs import getincrementaldecoder
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import Final
 
 from aiohttp import web
@@ -20,7 +19,7 @@ from partita.console.answers import json_answer, refusals, viewers_request
 from partita.console.detail_pages import DetailPages
 from partita.console.event_streams import EventStream, EventStreams
 from partita.console.explanation import Explanation
-from partita.console.job_changes import CHANGES, JobChange, change_patch, refusal
+from partita.console.job_changes import CHANGES, JobChange, RefusedChangeError, write_change
 from partita.kube.client import JOBS, PODS, Kube
 from partita.kube.connect import connect_as
 from partita.kube.errors import ConflictError, KubernetesError
@@ -145,16 +144,12 @@ def _pod_of(found: Explanation, query: Mapping[str, str]) -> str:
 async def _change(kube: Kube, change: JobChange, seen: SharedGPUJob) -> None:
     """Write a change, unless the job's newest version does not allow it."""
     meta = seen.metadata
-    job = SharedGPUJob.parse(await kube.get(JOBS, meta.name, meta.namespace))
-    phase = job.status.phase or ""
-    if why_not := refusal(change, job.key, phase, suspended=job.spec.suspend):
-        raise web.HTTPConflict(text=why_not)
-    version = job.metadata.resource_version
-    patch = change_patch(change, datetime.now(UTC))
     try:
-        await kube.patch(JOBS, meta.name, patch, namespace=meta.namespace, resource_version=version)
+        await write_change(kube, change, await kube.get(JOBS, meta.name, meta.namespace))
+    except RefusedChangeError as error:
+        raise web.HTTPConflict(text=str(error)) from None
     except ConflictError:
-        text = f"{job.key} has just been changed: look at it, and try again"
+        text = f"{seen.key} has just been changed: look at it, and try again"
         raise web.HTTPConflict(text=text) from None
 
 

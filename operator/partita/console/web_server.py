@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,6 @@ from partita.times import Times
 __all__ = ["serve_console"]
 
 _STATIC = Path(__file__).parent / "static"
-_TYPES = {
-    ".html": "text/html",
-    ".js": "text/javascript",
-    ".css": "text/css",
-    ".svg": "image/svg+xml",
-}
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -84,7 +79,8 @@ async def serve_console(
     await feed.load()
     if not feed.left_out:  # a part of the jobs is not the history of a partition
         history.recall(feed.state, feed.page, datetime.now(UTC))
-    console = _Console(feed, history, access, times, most_viewers=most_viewers)
+    streams = EventStreams(times, most_viewers)
+    console = _Console(feed, history, access, streams, times.stream_silence)
     details = DetailPages(kube, feed, history, access)
     requests = ViewerRequests(kube, details, access, most_logs=most_viewers)
     app = web.Application(middlewares=() if access.asks else (_only_this_machine,))
@@ -97,9 +93,8 @@ async def serve_console(
     app.router.add_get("/log", requests.log)
     app.router.add_post("/change", requests.change)
     app.router.add_get("/healthz", _healthz)
-    for path in sorted(_STATIC.iterdir()):
-        name = "" if path.name == "index.html" else path.name
-        app.router.add_get(f"/{name}", _file(path))
+    app.router.add_get("/", _page)
+    app.router.add_static("/", _STATIC)
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
     await runner.setup()
     try:
@@ -114,44 +109,37 @@ async def serve_console(
         await runner.cleanup()
 
 
+@dataclass
 class _Console:
     """Sends each viewer its visible state, and then the changes."""
 
-    def __init__(
-        self,
-        feed: Feed,
-        history: History,
-        access: ViewerAccess,
-        times: Times,
-        *,
-        most_viewers: int,
-    ) -> None:
-        self._times = times
-        self._streams = EventStreams(times, most_viewers)
-        self._feed = feed
-        self._history = history
-        self._access = access
-        self._points: dict[str, Any] = {}
-        self._sampled = 0
+    feed: Feed
+    history: History
+    access: ViewerAccess
+    streams: EventStreams
+    silence: float
+    """Seconds after which a viewer is told that there is nothing new."""
+    points: dict[str, Any] = field(default_factory=dict)
+    sampled: int = 0
 
     async def remember(self) -> None:
         """Add samples to the history until cancelled."""
         while True:
             now = datetime.now(UTC)
-            self._points = self._history.sample(self._feed.state, self._feed.page, now)
-            self._sampled += 1
+            self.points = self.history.sample(self.feed.state, self.feed.page, now)
+            self.sampled += 1
             await asyncio.sleep(PERIOD)
 
     async def end(self, _: web.Application) -> None:
         """End all streams."""
-        self._feed.close()
+        self.feed.close()
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Respond with a stream of events."""
         authorization = request.headers.get("Authorization", "")
         with refusals():
             version, page = await self._visible(authorization)
-        async with self._streams.open(request) as stream:
+        async with self.streams.open(request) as stream:
             with suppress(SignInError, NotAllowedError, KubernetesError):
                 await self._stream(stream, authorization, version, page)
             # The browser connects again and gets the reason.
@@ -166,9 +154,9 @@ class _Console:
         if not (known and offset.isdecimal() and len(offset) < 10):
             text = f"write outcome={'|'.join(ENDED)}, order={'|'.join(ORDERS)}, and offset=NUMBER"
             raise web.HTTPBadRequest(text=text)
-        state = self._feed.state
+        state = self.feed.state
         with refusals():
-            sees = await self._access.sees(
+            sees = await self.access.sees(
                 request.headers.get("Authorization", ""), ended_namespaces(state, partition)
             )
         page = ended_page(
@@ -186,30 +174,30 @@ class _Console:
         self, stream: EventStream, authorization: str, version: int, page: PageState
     ) -> None:
         # Nothing is queued: a slow viewer gets the difference from the last state that was sent.
-        sampled, known = self._sampled, self._known(page)
-        history = {name: p for name, p in self._history.partitions.all().items() if name in known}
+        sampled, known = self.sampled, self._known(page)
+        history = {name: p for name, p in self.history.partitions.all().items() if name in known}
         await stream.send("state", {"reset": True, **changes({}, page)})
         await stream.send("history", history)
         sent = page
-        while not self._feed.closed:
+        while not self.feed.closed:
             try:
-                async with asyncio.timeout(self._times.stream_silence):
-                    await self._feed.newer(version)
+                async with asyncio.timeout(self.silence):
+                    await self.feed.newer(version)
             except TimeoutError:
                 await stream.send("still", {})
             version, page = await self._visible(authorization)
             if patch := changes(sent, page):
                 await stream.send("state", patch)
             sent = page
-            if sampled != self._sampled:
-                sampled, known = self._sampled, self._known(page)
-                points = {name: p for name, p in self._points.items() if name in known}
+            if sampled != self.sampled:
+                sampled, known = self.sampled, self._known(page)
+                points = {name: p for name, p in self.points.items() if name in known}
                 await stream.send("points", points)
 
     async def _visible(self, authorization: str) -> tuple[int, PageState]:
         """Return the number of the newest version, and the part that this viewer may see."""
-        version, page = self._feed.version, self._feed.page
-        sees = await self._access.sees(authorization, namespaces_of(page))
+        version, page = self.feed.version, self.feed.page
+        sees = await self.access.sees(authorization, namespaces_of(page))
         return version, page if sees is None else visible_state(page, sees)
 
     @staticmethod
@@ -239,10 +227,5 @@ async def _healthz(_: web.Request) -> web.Response:
     return web.Response(text="ok")
 
 
-def _file(path: Path) -> Callable[[web.Request], Awaitable[web.Response]]:
-    body, kind = path.read_bytes(), _TYPES[path.suffix]
-
-    async def answer(_: web.Request) -> web.Response:
-        return web.Response(body=body, content_type=kind, charset="utf-8")
-
-    return answer
+async def _page(_: web.Request) -> web.FileResponse:
+    return web.FileResponse(_STATIC / "index.html")

@@ -76,25 +76,12 @@ def _change(job: JobName, cluster: Cluster, change: "JobChange", done: str, outp
 async def _patch(
     name: JobName, cluster: Cluster, change: "JobChange"
 ) -> tuple[str, dict[str, Any]]:
-    from datetime import UTC, datetime
-
     from partita.cli.connection import open_cluster
-    from partita.console.job_changes import change_patch, refusal
-    from partita.kube.client import JOBS
+    from partita.console.job_changes import RefusedChangeError, write_change
 
     async with open_cluster(*cluster) as kube:
         job = await find_job(kube, name, cluster)
-        meta = job["metadata"]
-        phase = str((job.get("status") or {}).get("phase") or "")
-        suspended = bool(job["spec"].get("suspend"))
-        if why_not := refusal(change, key_of(job), phase, suspended=suspended):
-            raise terminal.UserError(why_not)
-        # The change is refused if the job was written after it was read.
-        changed = await kube.patch(
-            JOBS,
-            meta["name"],
-            change_patch(change, datetime.now(UTC)),
-            namespace=meta["namespace"],
-            resource_version=meta["resourceVersion"],
-        )
-        return key_of(job), changed
+        try:
+            return key_of(job), await write_change(kube, change, job)
+        except RefusedChangeError as error:
+            raise terminal.UserError(str(error)) from error

@@ -57,7 +57,7 @@ async def _serve(cluster: Cluster, port: int, output: str, *, in_cluster: bool) 
     import asyncio
 
     from partita.cli.connection import explained
-    from partita.console.access import ByToken, Everything
+    from partita.console.access import ByToken, ViewerAccess
     from partita.console.web_server import serve_console
     from partita.garbage_collection import collect_often
     from partita.kube.client import Kube
@@ -67,7 +67,7 @@ async def _serve(cluster: Cluster, port: int, output: str, *, in_cluster: bool) 
     host = "0.0.0.0" if in_cluster else "127.0.0.1"  # noqa: S104 - its viewers have tokens
     with explained():
         async with connect(*cluster) as api:
-            access = ByToken(Kube(api)) if in_cluster else Everything()
+            access = ByToken(Kube(api)) if in_cluster else ViewerAccess()
             own = "" if in_cluster else current_namespace(*cluster)
             serving = serve_console(api, access, host=host, port=port, namespace=own)
             try:

@@ -7,20 +7,19 @@ import { amount, clock, percent } from "./words.js";
 const HOURS = 6;
 const MOST = (HOURS * 3600) / 15;
 
-export class HistoryChart {
+export class HistoryChart extends Chart {
   constructor() {
-    this.points = [];
-    this.whole = el("span", { class: "count" });
-    this.chart = new Chart("card timeline", "Waiting", { before: [el("h3", {}, "History")], after: [this.whole] });
-    this.node = this.chart.node;
+    const whole = el("span", { class: "count" });
+    super("card timeline", "Waiting", { before: [el("h3", {}, "History")], after: [whole] });
+    Object.assign(this, { points: [], whole });
   }
 
   add(points, reset) {
     this.points = (reset ? points : [...this.points, ...points]).slice(-MOST);
     const seen = this.points.filter(([time]) => time >= Date.now() / 1000 - HOURS * 3600);
     const waiting = ticks(Math.max(0, ...seen.map((point) => point[3])), 1);
-    this.chart.draw(seen, waiting, (tick) => (tick === waiting.at(-1) ? `${tick} waiting` : String(tick)));
-    this.chart.describe(described(seen));
+    this.draw(seen, waiting, (tick) => (tick === waiting.at(-1) ? `${tick} waiting` : String(tick)));
+    this.describe(described(seen));
     say(this.whole, seen.length ? `${amount(seen.at(-1)[4])} allocatable` : "");
   }
 }

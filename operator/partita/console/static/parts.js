@@ -24,7 +24,7 @@ export function events(subject) {
 }
 
 /** A prediction as text; empty without one. */
-const slower = (factor) => (factor ? `predicted to take ${factor.toFixed(2)} times as long as alone` : "");
+const slower = (found) => (found?.measured ? `predicted to take ${found.factor.toFixed(2)} times as long as alone` : "");
 
 const WORDS = { start: "Starts it", wait: "Does not start it", fail: "Fails" };
 

@@ -51,10 +51,9 @@ export async function fetchJson(token, path, body = null) {
 export async function readEvents(token, path, signal, onEvent) {
   const ended = new AbortController();
   const end = () => ended.abort();
-  signal.addEventListener("abort", end);
   let deaf = setTimeout(end, DEAF_MS);
   try {
-    const answer = await send(token, path, { signal: ended.signal });
+    const answer = await send(token, path, { signal: AbortSignal.any([signal, ended.signal]) });
     if (answer.status === 401 || answer.status === 403) throw new Refused(await said(answer));
     if (!answer.ok) return await said(answer);
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -76,7 +75,6 @@ export async function readEvents(token, path, signal, onEvent) {
     return SILENT;
   } finally {
     clearTimeout(deaf);
-    signal.removeEventListener("abort", end);
     ended.abort();
   }
 }

@@ -33,7 +33,8 @@ export function describe(subject, parts, addressOf) {
 }
 
 function memory(subject) {
-  const { requested, allocated, limit, peak } = subject;
+  const { requested, peak } = subject;
+  const [allocated, limit] = subject.server ? [subject.memory, subject.memoryLimit] : [null, null];
   const whole = limit ?? allocated ?? requested?.memory ?? 0;
   const used = subject.used ?? peak;
   const fill = el("i");
@@ -55,10 +56,10 @@ function memory(subject) {
   );
 }
 
-function starts({ starts }) {
-  const when = starts && startsIn(starts);
-  if (!when) return starts ? `nothing can be said: ${starts.reason}` : "";
-  return starts.latest ? `${when}, with ${Math.round(100 * starts.probability)} % probability` : `${when}: ${starts.reason}`;
+function starts({ expected }) {
+  const when = expected && startsIn(expected);
+  if (!when) return expected ? `nothing can be said: ${expected.reason}` : "";
+  return expected.latest ? `${when}, with ${Math.round(100 * expected.probability)} % probability` : `${when}: ${expected.reason}`;
 }
 
 function facts(subject) {
@@ -77,9 +78,9 @@ function facts(subject) {
     ["Pod", subject.pod || (claim ? "none" : "")],
     ["Claim", claim],
     ["Threads", subject.threads ? `at most ${subject.threads} %` : ""],
-    ["Number of GPUs", subject.gpus > 1 ? subject.gpus : ""],
+    ["Number of GPUs", !claim && subject.gpus > 1 ? subject.gpus : ""],
     ["Processes", subject.processes > 1 ? subject.processes : ""],
-    ["Priority", subject.priority || ""],
+    ["Priority", (!claim && subject.priority) || ""],
   ]);
 }
 
@@ -95,7 +96,7 @@ function neighbours({ server, completed, beside, slowed }, addressOf) {
 
 function settings({ settings }) {
   if (!settings.length) return el("p", { class: "empty" }, "Its claim is deleted.");
-  return el("dl", { class: "facts" }, ...settings.flatMap(([name, value, source]) =>
+  return el("dl", { class: "facts" }, ...settings.flatMap(({ name, value, source }) =>
     [el("dt", {}, name), el("dd", {}, value, el("span", { class: "source" }, source))]));
 }
 
@@ -115,16 +116,17 @@ function attemptsTitle(job) {
 function attempts(job) {
   if (!job.attempts.length) return el("p", { class: "empty" }, "It has not been started yet.");
   return el("ol", { class: "attempts" }, ...job.attempts.map((attempt) => {
-    const ran = attempt.started && attempt.ended ? `, ran for ${ago(attempt.started, attempt.ended)}` : "";
-    const outcome = attempt.outcome ? spaced(attempt.outcome) : attempt.started ? "Running" : "Starting";
+    const ran = attempt.startTime && attempt.endTime ? `, ran for ${ago(attempt.startTime, attempt.endTime)}` : "";
+    const outcome = attempt.outcome ? spaced(attempt.outcome) : attempt.startTime ? "Running" : "Starting";
+    const peak = attempt.outcome ? attempt.peakMemory : job.measured;
     return el(
       "li",
       {},
-      el("div", { class: "line" }, el("strong", {}, `Attempt ${attempt.number}: ${outcome}`), el("span", { class: "kind" }, `${time(attempt.started)}${ran}`)),
+      el("div", { class: "line" }, el("strong", {}, `Attempt ${attempt.number}: ${outcome}`), el("span", { class: "kind" }, `${time(attempt.startTime)}${ran}`)),
       ...(attempt.message ? [el("p", { class: "said" }, attempt.message)] : []),
       list([
         ["GPU", [attempt.servers.join(", "), attempt.node].filter(Boolean).join(" on ")],
-        ["Memory", `${upTo(attempt.memory, attempt.limit)} allocated, ${attempt.peak === null ? "use not measured" : `at most ${amount(attempt.peak)} used`}`],
+        ["Memory", `${upTo(attempt.memory, attempt.memoryLimit)} allocated, ${peak === null ? "use not measured" : `at most ${amount(peak)} used`}`],
         ["Pod", attempt.pod],
         ["Exit code", attempt.exitCode],
         ["Reason", attempt.reason],

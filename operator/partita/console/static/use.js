@@ -3,18 +3,17 @@
 import { Chart } from "./chart.js";
 import { clock, portion } from "./words.js";
 
-export class UseChart {
+export class UseChart extends Chart {
   constructor() {
-    this.chart = new Chart("timeline", "Kernels run");
-    this.node = this.chart.node;
+    super("timeline", "Kernels run");
   }
 
   /** Show samples: Unix time, allocated bytes, used bytes, and percent of the time. */
   show(samples) {
     if (!samples.length) return;
-    const start = this.chart.draw(samples, [0, 50, 100], (tick) => (tick === 100 ? "100 %" : String(tick)));
+    const start = this.draw(samples, [0, 50, 100], (tick) => (tick === 100 ? "100 %" : String(tick)));
     const [, allocated, used, busy] = samples.at(-1);
     const kernels = busy === null ? "the time in which kernels run is not measured" : `kernels run for ${busy} percent of the time`;
-    this.chart.describe(`Since ${clock(start)}: now ${portion(used, allocated)} are used, and ${kernels}.`);
+    this.describe(`Since ${clock(start)}: now ${portion(used, allocated)} are used, and ${kernels}.`);
   }
 }

@@ -1,6 +1,6 @@
-"""Converts what a command has found into data for `--output json` and `yaml`. Pure functions."""
+"""Converts what was found into data, for `--output json` and `yaml` and for the page. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date
 from enum import Enum
@@ -15,27 +15,34 @@ def camel_case(name: str) -> str:
     return first + "".join(map(str.capitalize, others))
 
 
-def as_data(value: Any) -> Any:
+def as_data(value: Any, time: Callable[[Any], Any] = lambda when: when.isoformat()) -> Any:
     """Return dictionaries and lists; the fields of dataclasses and models are in camelCase.
 
-    Memory in bytes and durations in seconds are numbers; times are RFC 3339 strings. Every field is
-    there, also one without a value.
+    Memory in bytes and durations in seconds are numbers. Every field is there, also one without a
+    value.
+
+    Parameters
+    ----------
+    time
+        Converts times and dates; usually to RFC 3339 strings.
     """
     match value:
         case Enum():
             return value.value
         case date():  # a datetime is one, too
-            return value.isoformat()
+            return time(value)
         case Mapping():
-            return {str(key): as_data(inner) for key, inner in value.items()}
+            return {str(key): as_data(inner, time) for key, inner in value.items()}
         case list() | tuple():
-            return [as_data(inner) for inner in value]
+            return [as_data(inner, time) for inner in value]
         case _ if is_dataclass(value):
-            return {camel_case(f.name): as_data(getattr(value, f.name)) for f in fields(value)}
+            return {
+                camel_case(f.name): as_data(getattr(value, f.name), time) for f in fields(value)
+            }
         case _ if models := getattr(type(value), "model_fields", None):
             # A model, recognized without importing pydantic.
             return {
-                field.alias or camel_case(name): as_data(getattr(value, name))
+                field.alias or camel_case(name): as_data(getattr(value, name), time)
                 for name, field in models.items()
             }
         case _:

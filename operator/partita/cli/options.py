@@ -13,11 +13,12 @@ from partita.cli.completions import complete_jobs, complete_names
 from partita.constants import LONGEST_KUBELET_DIRECTORY
 
 __all__ = [
+    "KUBELET_FOLDER",
     "MEMORY",
     "Cluster",
     "JobName",
-    "KubeletDirectory",
     "OutputOption",
+    "ReadValue",
     "cluster_options",
     "job_argument",
     "kubeconfig_option",
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class Cluster(NamedTuple):
@@ -36,68 +38,67 @@ class Cluster(NamedTuple):
     context: str | None = None
 
 
-class _Memory(click.ParamType[int]):
-    """A Kubernetes quantity, converted to bytes."""
+class ReadValue(click.ParamType[T]):
+    """The type of values that a function reads.
 
-    name = "quantity"
+    Parameters
+    ----------
+    name
+        What stands for a value in the help.
+    read
+        Reads a value as it is written. The message of its ValueError contains a correction.
+    """
+
+    def __init__(self, name: str, read: Callable[[str], T]) -> None:
+        self.name = name
+        self._read = read
 
     @override
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from partita.models.quantities import parse_gpu_memory
-
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
         try:
-            return parse_gpu_memory(value)
+            return self._read(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
-MEMORY = _Memory()
+def _memory(text: str) -> int:
+    from partita.models.quantities import parse_gpu_memory
+
+    return parse_gpu_memory(text)
 
 
-class KubeletDirectory(click.ParamType[str]):
-    """An absolute path, short enough for the sockets below it."""
-
-    name = "folder"
-
-    @override
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        path = os.path.normpath(str(value))
-        if not path.startswith("/"):
-            self.fail(f"{value} is relative: write kubelet's --root-dir", param, ctx)
-        if len(path) > LONGEST_KUBELET_DIRECTORY:
-            self.fail(
-                f"{value} has more than {LONGEST_KUBELET_DIRECTORY} characters, and the path of a "
-                "socket below it at most 107: give kubelet a shorter --root-dir",
-                param,
-                ctx,
-            )
-        return path
+def _kubelet_directory(text: str) -> str:
+    path = os.path.normpath(text)
+    if not path.startswith("/"):
+        raise ValueError(f"{text} is relative: write kubelet's --root-dir")
+    if len(path) > LONGEST_KUBELET_DIRECTORY:
+        raise ValueError(
+            f"{text} has more than {LONGEST_KUBELET_DIRECTORY} characters, and the path of a "
+            "socket below it at most 107: give kubelet a shorter --root-dir"
+        )
+    return path
 
 
-class _KubeconfigFiles(click.ParamType[str]):
-    """One or several files, as in the variable KUBECONFIG."""
-
-    name = "file"
-
-    @override
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = str(value)
-        if not any(Path(path).expanduser().is_file() for path in text.split(os.pathsep)):
-            self.fail(f"there is no file {text}: write the path of a kubeconfig", param, ctx)
-        return text
+def _kubeconfig_files(text: str) -> str:
+    if not any(Path(path).expanduser().is_file() for path in text.split(os.pathsep)):
+        raise ValueError(f"there is no file {text}: write the path of a kubeconfig")
+    return text
 
 
-def kubeconfig_option(function: F) -> F:
-    """Add `--kubeconfig`."""
-    return click.option(
-        "--kubeconfig",
-        type=_KubeconfigFiles(),
-        envvar="KUBECONFIG",
-        show_envvar=True,
-        metavar="FILE",
-        help="Kubeconfig of the cluster. By default the service account of the Pod, or "
-        "~/.kube/config.",
-    )(function)
+MEMORY = ReadValue("quantity", _memory)
+"""A Kubernetes quantity, converted to bytes."""
+KUBELET_FOLDER = ReadValue("folder", _kubelet_directory)
+"""An absolute path, short enough for the sockets below it."""
+
+
+kubeconfig_option = click.option(
+    "--kubeconfig",
+    type=ReadValue("file", _kubeconfig_files),
+    envvar="KUBECONFIG",
+    show_envvar=True,
+    metavar="FILE",
+    help="Kubeconfig of the cluster. By default the service account of the Pod, or ~/.kube/config.",
+)
 
 
 def setting(name: str, *more: str, **attributes: Any) -> Callable[[F], F]:
@@ -123,15 +124,13 @@ def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return kubeconfig_option(context(with_cluster))
 
 
-def namespace_option(function: F) -> F:
-    """Add `--namespace`."""
-    return click.option(
-        "--namespace",
-        "-n",
-        metavar="NAME",
-        shell_complete=complete_names("NAMESPACES"),
-        help="Namespace of the jobs. By default that of the kubeconfig's context.",
-    )(function)
+namespace_option = click.option(
+    "--namespace",
+    "-n",
+    metavar="NAME",
+    shell_complete=complete_names("NAMESPACES"),
+    help="Namespace of the jobs. By default that of the kubeconfig's context.",
+)
 
 
 class JobName(NamedTuple):

@@ -6,7 +6,7 @@ import click
 
 from partita.cli import terminal
 from partita.cli.options import Cluster, cluster_options, output_option
-from partita_research.cli.gpu_options import GPUOption
+from partita_research.cli.gpu_options import gpus_option
 
 if TYPE_CHECKING:
     from partita_policies.types import GPU
@@ -21,7 +21,7 @@ __all__ = ["command"]
     "--gpu",
     "products",
     multiple=True,
-    type=GPUOption(counted=False),
+    type=gpus_option(counted=False),
     metavar="PRODUCT",
     help="A GPU product to advise for, such as a100-40gb, or any name with its memory: mine:24Gi. "
     "May be repeated.  [default: those of the profiles or of the workload]",

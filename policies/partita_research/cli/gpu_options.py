@@ -1,46 +1,45 @@
 """The type of options that name GPU products."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import click
-from typing_extensions import override
+from partita.cli.options import ReadValue
 
 if TYPE_CHECKING:
     from partita_policies.types import GPU
 
-__all__ = ["GPUOption"]
+__all__ = ["gpus_option"]
 
 _MAX_JOBS = 16
 """Jobs that may share a GPU that is named by an option: an assumption."""
 _PER_NODE = 8
 
 
-class GPUOption(click.ParamType["list[GPU]"]):
-    """GPUs of a product: `PRODUCT:COUNT` or `NAME:COUNT:MEMORY`, or one without its count."""
+def gpus_option(*, counted: bool) -> ReadValue["list[GPU]"]:
+    """Return the type of GPUs of a product, `PRODUCT:COUNT` or `NAME:COUNT:MEMORY`.
 
-    name = "gpu"
+    Parameters
+    ----------
+    counted
+        Whether the count is written; otherwise it is one GPU.
+    """
+    form = "PRODUCT:COUNT" if counted else "PRODUCT"
 
-    def __init__(self, *, counted: bool) -> None:
-        self._counted = counted
-        self._form = "PRODUCT:COUNT" if counted else "PRODUCT"
-
-    @override
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> "list[GPU]":
+    def read(text: str) -> "list[GPU]":
         from partita.models.quantities import parse_memory
         from partita_research.simulator.products import gpus_of
 
-        product, *rest = str(value).split(":")
+        product, *rest = text.split(":")
         try:
-            count = int(rest.pop(0)) if self._counted else 1
+            count = int(rest.pop(0)) if counted else 1
             memory = parse_memory(rest.pop(0)) if rest else 0
         except (IndexError, ValueError):
             count = memory = 0
         if not product or count < 1 or memory < 0 or rest:
-            example = f"mine:{'2:' if self._counted else ''}24Gi"
-            self.fail(f"{value!r}: write {self._form}, or with its memory {example}", param, ctx)
+            example = f"mine:{'2:' if counted else ''}24Gi"
+            raise ValueError(f"{text!r}: write {form}, or with its memory {example}")
         try:
             return gpus_of(product, count, max_jobs=_MAX_JOBS, per_node=_PER_NODE, memory=memory)
         except ValueError as error:
-            self.fail(f"{error}, as in {value}:24Gi", param, ctx)
+            raise ValueError(f"{error}, as in {text}:24Gi") from error
+
+    return ReadValue("gpu", read)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from typing_extensions import override
 
 from partita.cli import terminal
+from partita.cli.options import ReadValue
 
 if TYPE_CHECKING:
     from partita_policies.types import Policy
@@ -21,43 +21,31 @@ Parameter = tuple[str | None, str, Any]
 """Policy (None for all), key and value."""
 
 
-class _Policy(click.ParamType[str]):
-    """The name of an installed policy."""
+def _policy(name: str) -> str:
+    from partita_policies.errors import PolicyError
+    from partita_policies.registry import load
 
-    name = "name"
-
-    @override
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from partita_policies.errors import PolicyError
-        from partita_policies.registry import load
-
-        try:
-            load(str(value))
-        except PolicyError as error:
-            self.fail(str(error), param, ctx)
-        return str(value)
+    try:
+        load(name)
+    except PolicyError as error:
+        raise ValueError(str(error)) from error
+    return name
 
 
-POLICY = _Policy()
+POLICY = ReadValue("name", _policy)
+"""The name of an installed policy."""
 
 
-class _Parameter(click.ParamType[Parameter]):
-    """A parameter as `key=value` or `policy:key=value`; the value is JSON or plain text."""
-
-    name = "parameter"
-
-    @override
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Parameter:
-        left, equals, text = str(value).partition("=")
-        policy, colon, key = left.rpartition(":")
-        if not (equals and key) or (colon and not policy):
-            self.fail(f"{value!r}: write KEY=VALUE, or POLICY:KEY=VALUE for one of several")
-        try:
-            return policy or None, key, json.loads(text)
-        except ValueError:
-            return policy or None, key, text
+def _parameter(written: str) -> Parameter:
+    """Read `key=value` or `policy:key=value`; the value is JSON or plain text."""
+    left, equals, text = written.partition("=")
+    policy, colon, key = left.rpartition(":")
+    if not (equals and key) or (colon and not policy):
+        raise ValueError(f"{written!r}: write KEY=VALUE, or POLICY:KEY=VALUE for one of several")
+    try:
+        return policy or None, key, json.loads(text)
+    except ValueError:
+        return policy or None, key, text
 
 
 def policy_options(function: F) -> F:
@@ -66,7 +54,7 @@ def policy_options(function: F) -> F:
         "--parameter",
         "parameters",
         multiple=True,
-        type=_Parameter(),
+        type=ReadValue("parameter", _parameter),
         metavar="KEY=VALUE",
         help="A parameter of the policy, as under `policy.parameters` in a GPUPartition; "
         "POLICY:KEY=VALUE for one of several. May be repeated.",

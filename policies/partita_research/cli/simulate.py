@@ -9,7 +9,7 @@ import click
 
 from partita.cli import terminal
 from partita.cli.options import output_option
-from partita_research.cli.gpu_options import GPUOption
+from partita_research.cli.gpu_options import gpus_option
 from partita_research.cli.messages import missing_extra
 from partita_research.cli.policy_options import (
     OBJECTIVES,
@@ -41,7 +41,7 @@ _ANY_WORK = 1e-9
     "--gpu",
     "gpus",
     multiple=True,
-    type=GPUOption(counted=True),
+    type=gpus_option(counted=True),
     metavar="PRODUCT:COUNT",
     help="GPUs to run on, such as a100-40gb:4, or any name with its memory: mine:2:24Gi. May be "
     "repeated.  [default: the workload's own]",

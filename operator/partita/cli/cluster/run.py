@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from partita.cli.options import MEMORY, KubeletDirectory, kubeconfig_option, setting
+from partita.cli.options import KUBELET_FOLDER, MEMORY, kubeconfig_option, setting
 from partita.constants import KUBELET_DIRECTORY
 
 __all__ = ["command"]
@@ -61,7 +61,7 @@ __all__ = ["command"]
 )
 @setting(
     "--kubelet-directory",
-    type=KubeletDirectory(),
+    type=KUBELET_FOLDER,
     default=KUBELET_DIRECTORY,
     help="Kubelet's --root-dir on the nodes of the GPUs, such as /var/lib/k0s/kubelet.",
 )

@@ -3,13 +3,12 @@
 import re
 from collections import defaultdict
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-from typing_extensions import override
 
 from partita.cli import terminal
-from partita.cli.options import Cluster, cluster_options, output_option
+from partita.cli.options import Cluster, ReadValue, cluster_options, output_option
 
 if TYPE_CHECKING:
     from partita.accounting.daily_usage import Amounts
@@ -19,27 +18,23 @@ __all__ = ["command"]
 _HOUR = 3600
 
 
-class _Day(click.ParamType[date]):
-    """A day in UTC: a date, or a number of days before today."""
+def _day(text: str) -> date:
+    """Read a day in UTC: a date, or a number of days before today."""
+    if days := re.fullmatch(r"([0-9]{1,4})d", text):
+        return datetime.now(UTC).date() - timedelta(days=int(days[1]))
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no day: write one such as 30d or 2026-11-01") from None
 
-    name = "day"
 
-    @override
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> date:
-        text = str(value)
-        days = re.fullmatch(r"([0-9]{1,4})d", text)
-        if days:
-            return datetime.now(UTC).date() - timedelta(days=int(days[1]))
-        try:
-            return date.fromisoformat(text)
-        except ValueError:
-            self.fail(f"{text!r} is no day: write one such as 30d or 2026-11-01", param, ctx)
+_DAY = ReadValue("day", _day)
 
 
 @click.command("usage", short_help="Show GPU time and memory by namespace, for chargeback.")
 @click.option(
     "--since",
-    type=_Day(),
+    type=_DAY,
     default="30d",
     show_default=True,
     metavar="DAY",
@@ -47,7 +42,7 @@ class _Day(click.ParamType[date]):
 )
 @click.option(
     "--until",
-    type=_Day(),
+    type=_DAY,
     default="0d",
     metavar="DAY",
     help="Last day, in the same form. By default today.",

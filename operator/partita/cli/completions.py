@@ -51,19 +51,9 @@ def complete_targets(
             namespace = ctx.params.get("namespace") or current_namespace(*cluster)
         except KubeconfigError:
             return found
-        found += _complete(
-            ctx,
-            kind,
-            begun,
-            namespace=namespace,
-            name=partial(_prefixed, prefix),
-            keep=keep,
-        )
+        name = partial("{0}{1[name]}".format, prefix)
+        found += _complete(ctx, kind, begun, namespace=namespace, name=name, keep=keep)
     return found
-
-
-def _prefixed(prefix: str, meta: dict[str, Any]) -> str:
-    return f"{prefix}{meta['name']}"
 
 
 def _has_claims(pod: dict[str, Any]) -> bool:

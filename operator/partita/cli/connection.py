@@ -118,14 +118,13 @@ def readable(model: type[R], body: dict[str, Any]) -> R:
     """
     from pydantic import ValidationError
 
+    from partita.cli.jobs.find_job import key_of
     from partita.models.errors import describe
 
     try:
         return model.parse(body)
     except ValidationError as error:
-        meta = body["metadata"]
-        key = "/".join(filter(None, [meta.get("namespace"), meta["name"]]))
         raise UserError(
-            f"{model.__name__} {key} cannot be read ({describe(error)}): "
+            f"{model.__name__} {key_of(body)} cannot be read ({describe(error)}): "
             "correct it with `kubectl edit`"
         ) from error

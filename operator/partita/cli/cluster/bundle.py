@@ -1,5 +1,6 @@
 """`partita bundle`: one archive for support, without secrets."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,9 +12,11 @@ from partita.cli import terminal
 from partita.cli.options import Cluster, cluster_options, output_option
 
 if TYPE_CHECKING:
-    from partita.kube.client import Kube
+    from partita.kube.client import Kind, Kube
 
 __all__ = ["Bundle", "command"]
+
+Json = dict[str, Any]
 
 
 class Bundle(TypedDict):
@@ -77,43 +80,20 @@ def command(*, path: Path | None, tail: int, cluster: Cluster, output: str) -> N
 async def _collect(cluster: Cluster, tail: int) -> dict[str, bytes]:
     import platform
 
-    import orjson
-
     from partita import __version__
     from partita.cli.cluster.redaction import redacted
     from partita.cli.connection import open_cluster
-    from partita.constants import GROUP
-    from partita.kube import client
     from partita.kube.errors import KubernetesError, UnavailableError
 
-    files = {
-        "about.json": orjson.dumps(
-            {
-                "partita": __version__,
-                "python": platform.python_version(),
-                "time": datetime.now(UTC).isoformat(),
-            },
-            option=orjson.OPT_INDENT_2,
-        )
+    about = {
+        "partita": __version__,
+        "python": platform.python_version(),
+        "time": datetime.now(UTC).isoformat(),
     }
+    files = {"about.json": _json(about)}
     missing: list[str] = []
-    sources = (
-        client.PARTITIONS,
-        client.SERVERS,
-        client.JOBS,
-        client.PROFILES,
-        client.CLAIMS,
-        client.CLAIM_TEMPLATES,
-        client.DEVICE_CLASSES,
-        client.RESOURCE_SLICES,
-        client.PODS,
-        client.NODES,
-        client.LEASES,
-        client.EVENTS,
-        client.CRDS,
-    )
     async with open_cluster(*cluster) as kube:
-        for kind in sources:
+        for kind, concerns_us in _sources().items():
             try:
                 items, _ = await kube.list(kind)
             except UnavailableError:
@@ -121,47 +101,60 @@ async def _collect(cluster: Cluster, tail: int) -> dict[str, bytes]:
             except KubernetesError as error:
                 missing.append(f"{kind.plural} are missing: {error.message}")
                 continue
-            kept = [redacted(item) for item in items if _concerns_us(kind, item, GROUP)]
             missing += _unreadable(kind.kind, items)
-            files[f"{kind.plural}.json"] = orjson.dumps(kept, option=orjson.OPT_INDENT_2)
+            files[f"{kind.plural}.json"] = _json([redacted(i) for i in items if concerns_us(i)])
         files |= await _logs(kube, tail, missing)
     files["missing.txt"] = "".join(f"{line}\n" for line in missing).encode()
     return files
 
 
-def _concerns_us(kind: Any, item: dict[str, Any], group: str) -> bool:
-    from partita.constants import DRIVER, LABEL_COMPONENT
+def _json(value: Any) -> bytes:
+    import orjson
+
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2)
+
+
+def _sources() -> dict["Kind", Callable[[Json], bool]]:
+    """Return the kinds that are collected, and which objects of each."""
+    from partita.constants import DRIVER, GROUP, LABEL_COMPONENT
     from partita.kube import client
     from partita.models.device_class import names_device_class
 
-    if kind == client.EVENTS:
-        about = item.get("involvedObject") or {}
-        return str(about.get("apiVersion", "")).startswith(group) or about.get("kind") == "Pod"
-    if kind == client.CRDS:
-        return bool(item["spec"]["group"] == group)
-    if kind in {client.CLAIMS, client.CLAIM_TEMPLATES}:
+    def every(_: Json) -> bool:
+        return True
+
+    def claims_slice(item: Json) -> bool:
         return names_device_class(item["spec"])
-    if kind == client.DEVICE_CLASSES:
-        return names_device_class(item["metadata"]["name"])
-    if kind == client.RESOURCE_SLICES:
-        return bool(item["spec"]["driver"] == DRIVER)
-    if kind == client.PODS:
+
+    def pod(item: Json) -> bool:
         labels = item["metadata"].get("labels") or {}
         return LABEL_COMPONENT in labels or bool(item["spec"].get("resourceClaims"))
-    if kind == client.LEASES:
-        return "partita" in item["metadata"]["name"]
-    return True
+
+    def event(item: Json) -> bool:
+        about = item.get("involvedObject") or {}
+        return str(about.get("apiVersion", "")).startswith(GROUP) or about.get("kind") == "Pod"
+
+    return {
+        **dict.fromkeys((client.PARTITIONS, client.SERVERS, client.JOBS, client.PROFILES), every),
+        **dict.fromkeys((client.CLAIMS, client.CLAIM_TEMPLATES), claims_slice),
+        client.DEVICE_CLASSES: lambda item: names_device_class(item["metadata"]["name"]),
+        client.RESOURCE_SLICES: lambda item: bool(item["spec"]["driver"] == DRIVER),
+        client.PODS: pod,
+        client.NODES: every,
+        client.LEASES: lambda item: "partita" in item["metadata"]["name"],
+        client.EVENTS: event,
+        client.CRDS: lambda item: bool(item["spec"]["group"] == GROUP),
+    }
 
 
-def _unreadable(kind: str, items: list[dict[str, Any]]) -> list[str]:
+def _unreadable(kind: str, items: list[Json]) -> list[str]:
     """Return a line for each object that the operator cannot read; the archive contains it, too."""
-    from partita import models
     from partita.cli.connection import readable
+    from partita.models.crd import RESOURCES
 
-    ours = (models.GPUPartition, models.GPUServer, models.SharedGPUJob, models.ApplicationProfile)
     lines = []
-    for model in ours:
-        for item in items if model.__name__ == kind else ():
+    for model in (resource.model for resource in RESOURCES if resource.kind == kind):
+        for item in items:
             try:
                 readable(model, item)
             except terminal.UserError as error:

@@ -1,6 +1,7 @@
 """Creates objects in a cluster: the CRDs, a namespace, and objects of YAML files."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any, Final, Literal
 
 from partita.cli.terminal import UserError
@@ -71,10 +72,8 @@ async def _install(kube: Kube, definition: Json) -> Change:
 
 async def ensure_namespace(kube: Kube, name: str) -> None:
     """Create a namespace unless it exists."""
-    try:
+    with suppress(AlreadyExistsError):
         await kube.create(NAMESPACES, {"metadata": {"name": name}})
-    except AlreadyExistsError:
-        return
 
 
 async def create(kube: Kube, obj: Json) -> Json:

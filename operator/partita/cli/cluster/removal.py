@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from partita.cli.jobs.find_job import key_of
 from partita.cli.terminal import UserError
 from partita.constants import (
     COMPONENT_JOB,
@@ -98,7 +99,7 @@ async def find_installation(kube: Kube) -> dict[Kind, list[Json]]:
 def running_jobs(jobs: list[Json]) -> list[str]:
     """Return the jobs that are assigned or running, as `namespace/name`."""
     phases = {"Assigned", "Running"}
-    return [_key(job) for job in jobs if (job.get("status") or {}).get("phase") in phases]
+    return [key_of(job) for job in jobs if (job.get("status") or {}).get("phase") in phases]
 
 
 def pods_with_slices(servers: list[Json]) -> list[str]:
@@ -151,10 +152,10 @@ class _Removal:
         found = await left()
         if not found:
             return
-        self._report(f"Deleting {reported or kind.kind}: {_enumerate(map(_key, found))}")
+        self._report(f"Deleting {reported or kind.kind}: {_enumerate(map(key_of, found))}")
         for one in found:
             await self._delete(kind, one)
-        await self._until_gone(left, lambda o: f"{kind.kind} {_key(o)}")
+        await self._until_gone(left, lambda o: f"{kind.kind} {key_of(o)}")
 
     async def give_gpus_back(self) -> None:
         """Wait until the operator has released all GPUs; release them here if no operator runs."""
@@ -212,7 +213,7 @@ class _Removal:
                 return [server]
             return []
 
-        await self._until_gone(refused, lambda o: f"the right to release GPUServer {_key(o)}")
+        await self._until_gone(refused, lambda o: f"the right to release GPUServer {key_of(o)}")
 
     async def _delete(self, kind: Kind, one: Json) -> None:
         meta = one["metadata"]
@@ -242,12 +243,7 @@ class _Removal:
 def _held_by(server: Json) -> str:
     allocations = ((server.get("status") or {}).get("allocations") or {}).values()
     users = _enumerate(f"{a['namespace']}/{a.get('job') or a['pod']}" for a in allocations)
-    return f"GPUServer {_key(server)}" + (f" (used by {users})" if allocations else "")
-
-
-def _key(one: Json) -> str:
-    meta = one["metadata"]
-    return f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])
+    return f"GPUServer {key_of(server)}" + (f" (used by {users})" if allocations else "")
 
 
 def _enumerate(names: Any) -> str:

@@ -23,7 +23,7 @@ from partita.kube.operator_lease import read_operator_problem
 from partita.kube.streams import stream
 from partita.models.json_text import parse
 
-__all__ = ["ClusterFacts", "read_facts"]
+__all__ = ["ClusterFacts", "is_server_pod", "read_facts"]
 
 Json = dict[str, Any]
 
@@ -81,10 +81,18 @@ class ClusterFacts:
     @property
     def image(self) -> str:
         """Partita's image in this cluster; empty if no server Pod runs it."""
-        for pod in self.pods:
-            if (pod["metadata"].get("labels") or {}).get(LABEL_COMPONENT) == COMPONENT_SERVER:
-                return str(pod["spec"]["containers"][0]["image"])
-        return ""
+        images = (p["spec"]["containers"][0]["image"] for p in self.pods if is_server_pod(p))
+        return str(next(images, ""))
+
+    def pods_on(self, node: Json) -> list[Json]:
+        """Return the Pods of a node."""
+        name = node["metadata"]["name"]
+        return [pod for pod in self.pods if pod["spec"].get("nodeName") == name]
+
+
+def is_server_pod(pod: Json) -> bool:
+    """Return whether a Pod is one of Partita's server Pods."""
+    return (pod["metadata"].get("labels") or {}).get(LABEL_COMPONENT) == COMPONENT_SERVER
 
 
 async def read_facts(kube: Kube) -> ClusterFacts:

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from partita.cli.doctor.check_result import CheckResult, not_applicable, not_checked, ok, problem
 from partita.cli.doctor.cluster_checks import OLDEST, minor_of
-from partita.cli.doctor.cluster_facts import ClusterFacts
+from partita.cli.doctor.cluster_facts import ClusterFacts, is_server_pod
 from partita.cli.doctor.dra_gpus import dra_gpus, free_dra_gpus, nodes_with_dra_gpus
-from partita.constants import COMPONENT_SERVER, GPU_RESOURCE, KUBELET_DIRECTORY, LABEL_COMPONENT
+from partita.constants import GPU_RESOURCE, KUBELET_DIRECTORY
 from partita.models.quantities import parse_amount
 from partita.pods.server_pod import SELINUX_OPTIONS
 from partita.pods.user_namespaces import has_user_namespaces
@@ -80,9 +80,8 @@ def free_gpus(facts: ClusterFacts, node: Json) -> int:
         return 0
     requested = sum(
         _requested(pod)
-        for pod in facts.pods
-        if pod["spec"].get("nodeName") == node["metadata"]["name"]
-        and (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}
+        for pod in facts.pods_on(node)
+        if (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}
     )
     return _amounts(node, "allocatable").get(GPU_RESOURCE, 0) - requested
 
@@ -112,9 +111,8 @@ def _kubelet_directory(node: Json, facts: ClusterFacts) -> CheckResult:
     """
     mounted = {
         path.rpartition("/")[0]
-        for pod in facts.pods
-        if pod["spec"].get("nodeName") == node["metadata"]["name"]
-        and (pod["metadata"].get("labels") or {}).get(LABEL_COMPONENT) != COMPONENT_SERVER
+        for pod in facts.pods_on(node)
+        if not is_server_pod(pod)
         for volume in pod["spec"].get("volumes") or ()
         if (path := (volume.get("hostPath") or {}).get("path", "").rstrip("/")).endswith(
             _KUBELET_SOCKETS
@@ -254,9 +252,8 @@ def _selinux(node: Json, facts: ClusterFacts) -> CheckResult:
     """Admission, such as an SCC of OpenShift, may have changed the type of the server Pods."""
     found = {
         ((pod["spec"].get("securityContext") or {}).get("seLinuxOptions") or {}).get("type", "none")
-        for pod in facts.pods
-        if pod["spec"].get("nodeName") == node["metadata"]["name"]
-        and (pod["metadata"].get("labels") or {}).get(LABEL_COMPONENT) == COMPONENT_SERVER
+        for pod in facts.pods_on(node)
+        if is_server_pod(pod)
     }
     if not found:
         return not_checked("no server Pod is on the node, and Kubernetes does not report SELinux")

@@ -14,7 +14,7 @@ from partita.cli.cluster_state import list_visible, read_visible, state_of
 from partita.cli.connection import open_cluster, readable
 from partita.cli.explain.planned import Planned
 from partita.cli.explain.target import ExplainTarget
-from partita.cli.jobs.find_job import check_namespace, find_job
+from partita.cli.jobs.find_job import check_namespace, find_job, key_of
 from partita.cli.options import Cluster
 from partita.cli.terminal import UserError
 from partita.console.explanation import ExplainedRequest, Explanation, explain, visible_names
@@ -134,9 +134,8 @@ def _named_frameworks(
     if job is not None:
         return named_frameworks(job.spec.template.unpack().spec, job.spec.framework)
     for pod in lists[PODS]:
-        meta = pod["metadata"]
-        if (meta["namespace"], meta["name"]) == (view.namespace, view.pod):
-            notes = meta.get("annotations") or {}
+        if key_of(pod) == f"{view.namespace}/{view.pod}":
+            notes = pod["metadata"].get("annotations") or {}
             return named_frameworks(pod["spec"], notes.get(ANNOTATION_FRAMEWORK, ""))
     return ()
 
@@ -151,22 +150,17 @@ def _sees(namespace: str, missing: Collection[str]) -> Callable[[str], bool]:
 def _missing(target: ExplainTarget, namespace: str, lists: Lists, state: State) -> str:
     """Return why no workload was found, and what to write instead."""
     kind, name = target.kind, target.name.name
-    pods = [pod["metadata"] for pod in lists[PODS]]
-    if kind == "Pod" and any((p["namespace"], p["name"]) == (namespace, name) for p in pods):
+    if kind == "Pod" and any(key_of(pod) == f"{namespace}/{name}" for pod in lists[PODS]):
         return (
             f"Pod {name} in namespace {namespace} has no claim of a GPU slice that is in use: its "
             "spec.resourceClaims names no device class of Partita, or its claim is not made yet "
             f"(`kubectl describe pod {name} -n {namespace}`), or it has ended"
         )
-    elsewhere = sorted(
-        {p["namespace"] for p in pods if any(find_workloads(p["namespace"], kind, name, state))}
-    )
+    namespaces = {pod["metadata"]["namespace"] for pod in lists[PODS]}
+    elsewhere = sorted(n for n in namespaces if any(find_workloads(n, kind, name, state)))
     if elsewhere:
         advice = f"it is in {', '.join(elsewhere)}: write -n {elsewhere[0]}"
-    elif any(
-        (j["metadata"]["namespace"], j["metadata"]["name"]) == (namespace, name)
-        for j in lists[JOBS]
-    ):
+    elif any(key_of(job) == f"{namespace}/{name}" for job in lists[JOBS]):
         advice = f"a SharedGPUJob has this name: write `partita explain {namespace}/{name}`"
     else:
         advice = "see `partita workloads -A`"

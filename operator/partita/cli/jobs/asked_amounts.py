@@ -37,12 +37,10 @@ _MEMORY: Final = {
 _MIG: Final = re.compile(r"nvidia\.com/mig-[0-9]+g\.([0-9]+)gb")
 _THREADS: Final = (LIMIT_THREADS, "nvidia.com/gpucores", "volcano.sh/vgpu-cores")
 _SHARES: Final = (
-    *(
-        "nvidia.com/gpu.shared",
-        "nvidia.com/vgpu",
-        "volcano.sh/vgpu-number",
-        "volcano.sh/gpu-number",
-    ),
+    "nvidia.com/gpu.shared",
+    "nvidia.com/vgpu",
+    "volcano.sh/vgpu-number",
+    "volcano.sh/gpu-number",
 )
 """Resources that count shares of GPUs. `.shared` is that of time slicing with renamed resources
 (https://github.com/NVIDIA/k8s-device-plugin#shared-access-to-gpus), and `vgpu` is `resourceName` in

@@ -13,9 +13,9 @@ __all__ = ["check_namespace", "find_job", "key_of"]
 
 
 def key_of(body: dict[str, Any]) -> str:
-    """Return `namespace/name` of a job."""
+    """Return `namespace/name` of an object, or its name if it belongs to no namespace."""
     meta = body["metadata"]
-    return f"{meta['namespace']}/{meta['name']}"
+    return "/".join(filter(None, [meta.get("namespace"), meta["name"]]))
 
 
 async def find_job(kube: "Kube", job: JobName, cluster: Cluster) -> dict[str, Any]:
@@ -32,10 +32,8 @@ async def find_job(kube: "Kube", job: JobName, cluster: Cluster) -> dict[str, An
     from partita.kube.errors import ForbiddenError, NotFoundError
 
     namespace = job.namespace or current_namespace(*cluster)
-    try:
+    with suppress(NotFoundError):
         return await kube.get(JOBS, job.name, namespace)
-    except NotFoundError:
-        pass
     await check_namespace(kube, namespace)
     try:
         jobs, _ = await kube.list(JOBS)

@@ -11,9 +11,9 @@ from partita.accounting.usage_meter import UsageMeter
 from partita.models import Attempt, Outcome, SharedGPUJobStatus
 from partita.models.gpu_server import RestartReason
 from partita.models.partition import PolicySpec
+from partita.models.partition_status import GPUState
 from partita.partitions.partition_status import partition_status
 from partita.process.metrics.page import Metrics
-from partita.scheduling.gpu_state import ServerState
 from partita.scheduling.policy_runner import PolicyRunner, ShadowCount
 from partita.store.state import State
 from support.builders import (
@@ -181,7 +181,7 @@ def test_a_gpu_with_allocations_usage_and_mps():
     }  # fmt: skip
     states = values(made, "partita_gpu_state")
     assert [labels for labels, value in states.items() if value] == [(*gpu, "Ready")]
-    assert len(states) == len(get_args(ServerState))
+    assert len(states) == len(get_args(GPUState))
     ((info, one),) = values(made, "partita_gpu_info").items()
     assert info[:4] == (*gpu, "node-1", "NVIDIA A100-SXM4-40GB")
     assert (info[5], one) == ("MPS", 1)

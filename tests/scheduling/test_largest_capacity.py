@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partita.models import GPUPartition, GPUServer
+from partita.models.partition_status import GPUState
 from partita.scheduling import largest_capacity
-from partita.scheduling.gpu_state import ServerState, server_state
+from partita.scheduling.gpu_state import server_state
 from partita.scheduling.largest_capacity import LargestCapacity
 from partita.scheduling.node_fit import Largest
 from partita.store.state import State
@@ -128,7 +129,7 @@ def test_an_allocation_leaves_it():
 def test_only_a_gpu_that_has_changed_is_looked_at_again(monkeypatch: pytest.MonkeyPatch):
     looked = []
 
-    def looking(server: GPUServer, partition: GPUPartition, state: State) -> ServerState:
+    def looking(server: GPUServer, partition: GPUPartition, state: State) -> GPUState:
         looked.append(server.metadata.name)
         return server_state(server, partition, state)
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from partita.cli.terminal import quiet_logs
+from partita.cli import terminal
 
 __all__ = ["Stopped", "run_until_stopped", "stop_on_signals"]
 
@@ -34,7 +34,7 @@ def run_until_stopped(work: Coroutine[Any, Any, T]) -> T:
     Stopped
         A signal cancelled the coroutine.
     """
-    quiet_logs()
+    terminal.quiet_logs()
 
     async def guarded() -> T:
         task = asyncio.ensure_future(work)

@@ -162,7 +162,7 @@ class Capabilities(Model):
     limit_hook: Literal["Applied", "NotApplied", "Failed", "Unknown"] | None = None
     """Whether the container toolkit applies memory limits to containers, as read back from a probe
     Pod. `NotApplied`: its container had no limit. `Failed`: its container was not created.
-    `Unknown`: not shown yet. Unset if no probe is needed."""
+    `Unknown`: not shown yet, or tried again. Unset if no probe is needed."""
 
 
 RestartReason = Literal[

@@ -127,8 +127,8 @@ class _Run:
         await asyncio.gather(*(submit() for _ in range(SUBMITTERS)))
 
     async def _clear(self) -> None:
-        kinds = "sharedgpujobs applicationprofiles configmaps pods resourceclaims"
-        for kind in (*kinds.split(), "resourceclaimtemplates"):
+        kinds = ("sharedgpujobs", "applicationprofiles", "configmaps", "pods", "resourceclaims")
+        for kind in (*kinds, "resourceclaimtemplates"):
             while (await self._api.get(f"{_path(kind, FLOOD)}?limit=1"))["items"]:
                 with suppress(RefusedError, TimeoutError):
                     await self._api.delete(_path(kind, FLOOD))

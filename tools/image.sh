@@ -28,8 +28,9 @@ if [ -z "$engine" ]; then
 fi
 command -v "$engine" >/dev/null || { echo "Error: ENGINE=$engine is not installed." >&2; exit 1; }
 
-# One date for all files, so that two builds of one commit are the same image.
-epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+# One date for all files and all commits, so that two builds of one commit are the same image:
+# engines reuse a layer of an earlier build whatever date its files have.
+epoch=0
 source=$(sed -n 's/^Repository = "\(.*\)"$/\1/p' pyproject.toml)
 set -- --tag "$image" --build-arg "SOURCE=$source" "$@"
 [ -z "${PIP_CERT:-}" ] || set -- "$@" --secret "id=certificates,src=$PIP_CERT"

@@ -78,7 +78,7 @@ def make(folder: Path, trial: Path, url: str, kubectl: str | None, *, key: Path 
         _chart(folder / f"partita-chart-{__version__}.tgz", kubectl, epoch)
     if any(map(shutil.which, ("docker", "podman", "buildah"))):
         image = folder / f"partita-image-{__version__}.tar"
-        _run("sh", "tools/image.sh", epoch=epoch, ARCHIVE=str(image.resolve()), FORMAT="oci")
+        _run("sh", "tools/image.sh", ARCHIVE=str(image.resolve()), FORMAT="oci")
     else:
         _tell("no image: there is no docker, podman or buildah, which builds it")
     if url:

@@ -83,7 +83,7 @@ def test_each_engine_builds_under_the_name_that_kubernetes_asks_for_and_saves(
     build, save = calls(tools)
     assert build.startswith(f"{name} build ")
     assert f"--tag {NAME} --build-arg SOURCE=https://" in build
-    assert " 7 " in build or "=7 " in build, "the date is not that of SOURCE_DATE_EPOCH"
+    assert " 0 " in build or "=0 " in build, "the date depends on when it is built"
     archive = str(tools.parent / "image.tar")
     assert archive in save
     assert NAME in save

@@ -118,22 +118,24 @@ class Submissions:
         def job() -> Body | None:
             return self._cluster.history.get("jobs", submission.name, submission.team.namespace)
 
-        while not (end := job_ended(job())):
-            await self._until(submission, lambda: self._all_run(submission) or job_ended(job()))
-            await asyncio.sleep(submission.seconds)  # they work
-            for pod in self._all_run(submission):
-                await self._cluster.end(pod, "Succeeded")
-            await self._until(submission, lambda: not self._all_run(submission) or job_ended(job()))
-        assert end == "Complete", job()
+        def all_run() -> list[Body]:
+            """Return the running Pods if none is missing: one may end before others are preempted."""
+            ended = (job() or {}).get("status", {}).get("succeeded", 0)
+            running = [
+                pod
+                for pod in self._pods(submission)
+                if pod["status"]["phase"] == "Running"
+                and "deletionTimestamp" not in pod["metadata"]
+            ]
+            return running if len(running) + ended == submission.pods else []
 
-    def _all_run(self, submission: Submission) -> list[Body]:
-        """Return the Pods of a submission if all of them run, and none otherwise."""
-        running = [
-            pod
-            for pod in self._pods(submission)
-            if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]
-        ]
-        return running if len(running) == submission.pods else []
+        while not (end := job_ended(job())):
+            await self._until(submission, lambda: all_run() or job_ended(job()))
+            await asyncio.sleep(submission.seconds)  # they work
+            for pod in all_run():
+                await self._cluster.end(pod, "Succeeded")
+            await self._until(submission, lambda: not all_run() or job_ended(job()))
+        assert end == "Complete", job()
 
     async def _deployment(self, submission: Submission) -> None:
         """Run a Deployment until all its Pods serve at once."""

@@ -107,6 +107,7 @@ async def test_a_team_takes_back_what_another_has_borrowed(
             "returns", workload_pod(6), namespace=other, labels={QUEUE_LABEL: "other"}
         )
         await cluster.succeeds("returns", other)
+
         # Kueue ends the one that it admitted last; within the same second that may be either.
         def left() -> list[dict[str, Any]]:
             return [pod for name in two if (pod := cluster.pod(name))]

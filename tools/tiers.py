@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 SERVERS = ("tests/apiserver/etcd", "tests/apiserver/kubernetes")
 """The versions of Kubernetes and etcd."""
+IMAGE = ("Dockerfile", "hatch_build.py", "tools/bytecode.py", "tools/image.sh")
+"""What Partita's image is built by."""
 
 WHOLE = {
     "conformance": (
@@ -32,7 +34,7 @@ WHOLE = {
         "tests/cluster",
         "tests/gpu",
         "tests/apiserver/containerd",
-        "Dockerfile",
+        *IMAGE,
         *SERVERS,
     ),
     "gitops": ("manifests", "tests/gitops", "tests/apiserver/argocd"),
@@ -41,7 +43,7 @@ WHOLE = {
     "alerts": ("manifests/monitoring", "tests/metrics", "tests/apiserver/promtool"),
     "release": (
         "pyproject.toml",
-        "hatch_build.py",
+        *IMAGE,
         "tools/release.py",
         "tools/signing.py",
         "tests/release",

@@ -16,8 +16,7 @@ from support.polling import until
 
 
 class World:
-    """Claims, by name and namespace, that cannot be served; and what says so. `bad` is invalid, and
-    no Pod uses the others."""
+    """Claims that no Pod uses, by name and namespace, and what says so. `bad` is invalid, too."""
 
     def __init__(self, *names: tuple[str, str]) -> None:
         bad = [claim_request(selectors=[{"cel": {"expression": "true"}}])]
@@ -54,15 +53,17 @@ async def test_a_reason_is_written_though_late_and_told_to_pods_that_come_after_
 
 
 def test_what_a_cycle_finds_again_is_looked_at_once() -> None:
-    world, looks = World(("one", "team-a")), list[bool]()
+    world = World(("one", "team-a"))
+    queue, claims = world.state.queues.claim_statuses, world.reconciler
     world.look()
-    for message in ("8 GiB", "8 GiB", "9 GiB"):
-        world.state.queues.claim_statuses.take()
+    for message, news in (("8 GiB", True), ("8 GiB", False), ("9 GiB", True), ("8 GiB", True)):
+        queue.take()
         why = WaitingReason(Reason.QUOTA_EXCEEDED, message)
-        world.reconciler.explain("uid-one", Explained(why, 3, 0, 1, START))
-        looks.append(bool(world.state.queues.claim_statuses.take()))
-        world.reconciler.status("uid-one", START)
-    assert looks == [True, False, True]
+        claims.explain("uid-one", Explained(why, 3, 0, 1, START))
+        assert bool(queue.take()) is news
+        if claims.status("uid-one", START) is None and news:
+            assert round(queue.due_in() or 0) == 15  # it has just been written
+            claims.placed("uid-one")  # so its status says that it has a slice
 
 
 async def test_a_flood_of_claims_of_one_namespace_does_not_delay_another() -> None:

@@ -108,7 +108,7 @@ class ClaimReconciler:
         if (pod := self.pod_of(uid)) is not None:
             why = explain_surge(why, pod, partial(self._holders, pod, found.time))
         record.why, record.position = why, found.position
-        if record.written is None or record.written[:2] != (why, found.position):
+        if record.is_outdated:
             self.state.queues.claim_statuses.add(uid)
 
     def _holders(self, pod: PodView, cycle: datetime) -> dict[str, Holder]:
@@ -181,7 +181,13 @@ class ClaimReconciler:
     def status(self, uid: str, now: datetime) -> WrittenStatus | None:
         """Return why a claim waits if that must be written now; None for no write."""
         record = self._records.get(uid)
-        return record.show(now) if record is not None and uid in self.state.claims else None
+        if record is None or uid not in self.state.claims:
+            return None
+        shown = record.show(now)
+        if shown is None and record.is_near and record.is_outdated:
+            # Perhaps no cycle follows: else the positions would have a gap for ever.
+            self.state.queues.claim_statuses.add_after(uid, self.times.refresh)
+        return shown
 
     def repeat_status(self, uid: str) -> None:
         """Let why a claim waits be written again, because the write has failed."""

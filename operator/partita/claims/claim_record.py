@@ -62,9 +62,19 @@ class ClaimRecord:
     written: WrittenStatus | None = None
     """What was written last."""
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether another reason or position was written than it has."""
+        return self.written is None or self.written[:2] != (self.why, self.position)
+
+    @property
+    def is_near(self) -> bool:
+        """Whether it is near the head of a queue."""
+        return self.position is not None and self.position <= _SHOWN_POSITIONS
+
     def stops_waiting(self) -> None:
-        """Forget why it waits and until when."""
-        self.why = self.position = self.expected = None
+        """Forget why it waits and until when, and what was written: its allocation replaces it."""
+        self.why = self.position = self.expected = self.written = None
 
     def avoid(self, node: str, words: str, now: datetime) -> None:
         """Leave out a node for some time, because kube-scheduler did not bind the Pod there."""
@@ -111,9 +121,7 @@ class ClaimRecord:
         if old is not None and old.why.reason is new.why.reason and old.expected == new.expected:
             age = abs((now - old.time).total_seconds())
             queued, recent = self.position is not None, age < self.times.refresh
-            far = self.position is not None and self.position > _SHOWN_POSITIONS
-            same = (old.why, old.position) == (new.why, new.position)
-            if same or (queued and (far or recent)):
+            if not self.is_outdated or (queued and (recent or not self.is_near)):
                 return None
         self.written = new
         return new

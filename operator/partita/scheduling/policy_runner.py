@@ -282,9 +282,10 @@ class PolicyRunner:
         self.shadow_counts = {name: ShadowCount() for name in spec.shadow}
         self.cycles = self.fallbacks = self.rejected = 0
         self.failure = ""
-        """Why the active policy did not decide in the last cycle; empty if it did."""
+        """Why the active policy did not decide in the last cycle; empty if it did, or was built
+        since then."""
         self.active = spec.name
-        """The policy that decided in the last cycle, or will decide in the first."""
+        """The policy that decided in the last cycle, or is to decide in the next one."""
 
     @property
     def problem(self) -> str:
@@ -293,9 +294,12 @@ class PolicyRunner:
 
     async def build(self) -> None:
         """Build the policies that are not built yet; `problem` says which cannot be."""
+        was_built = self._charge.policy is not None
         unbuilt = (c.build() for c in self._everyone() if c.policy is None)
         await asyncio.gather(*unbuilt, return_exceptions=True)
-        if self._charge.problem and not self.cycles:
+        if self._charge.policy is not None and not was_built:
+            self.failure, self.active = "", self.spec.name
+        elif self._charge.problem and not self.cycles:
             self.active = self.spec.fallback
 
     def _everyone(self) -> tuple[_Candidate, ...]:

@@ -93,6 +93,8 @@ async def test_limits_that_did_not_work_are_tried_again_with_a_growing_pause_unl
         assert (made.hook, made.result) == ("Unknown", before)  # which holds until then
         await made.check(GPU, gpu, at + DEADLINE, waiting=True)
         assert made.hook == made.result.hook == "Failed"
+    await made.check(GPU, DRIVER, at + DEADLINE + RETRY_AFTER, waiting=True)
+    assert made.hook == "Unknown"  # although they were not required when it failed
 
 
 async def test_limits_are_not_tried_again_while_jobs_have_others(pods: Pods, tmp_path: Path):
@@ -108,11 +110,8 @@ async def test_a_pod_of_somebody_else_shows_nothing(pods: Pods, tmp_path: Path):
     waiting = {"reason": "CreateContainerError", "message": "hook: exit status 1"}
     status = {"containerStatuses": [{"name": "probe", "state": {"waiting": waiting}}]}
     owner = {"uid": "uid-of-another", "controller": True}
-    pods.pod = {
-        "metadata": {"uid": "pod", "ownerReferences": [owner]},
-        "spec": {"containers": []},
-        "status": status,
-    }
+    meta = {"uid": "pod", "ownerReferences": [owner]}
+    pods.pod = {"metadata": meta, "spec": {"containers": []}, "status": status}
     made = probe(pods, tmp_path)
     await made.check(GPU, SERVER, 0.0, waiting=True)
     assert made.result.hook == "Unknown"

@@ -107,7 +107,9 @@ class LimitProbe:
                     self.hook, self._since = self.result.hook, None
                     self._retry_at = now + self.result.retry_after
                 return
-            if now < self._retry_at:
+            # They may have become required since the pause began.
+            long = required and self.result.retry_after > RETRY_AFTER
+            if now < self._retry_at and not long:
                 return
             self.hook = "Unknown"
         pod = await self._pod(server)

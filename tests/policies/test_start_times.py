@@ -109,13 +109,15 @@ def test_the_runs_of_a_partition_stand_for_applications_never_seen() -> None:
     [
         (at(9.0, job("next"), on=(running("service", lasting=True),)), "fifo", 60.0, Unsaid.NEVER),
         (at(9.0, job("next"), on=(running("now"),)), "fifo", 0.0, Unsaid.TOO_FAR),
+        (at(9.0, *map(job, map(str, range(1000))), job("next")), "fifo", 60.0, Unsaid.TOO_FAR),
         (at(9.0, job("next")), "broken", 60.0, Unsaid.POLICY),
         (replace(at(9.0, job("next")), gpus=()), "fifo", 60.0, Unsaid.NO_GPU),
     ],
 )  # fmt: skip
 def test_where_nothing_can_be_said_there_is_a_reason(snapshot, policy, budget, why) -> None:
-    outlook = starts(snapshot, PartitionHistory(), policy, budget=budget)
-    assert (outlook.starts, outlook.unsaid) == ({}, {"next": why})
+    given = {"budget": budget, "only": "next", "changed": [job("changed")]}
+    outlook = starts(snapshot, PartitionHistory(), policy, **given)
+    assert (outlook.starts, outlook.unsaid) == ({}, {"next": why, "changed": why})
 
 
 SERVICE = replace(job("next", lasting=True), memory=50)

@@ -244,7 +244,7 @@ class Futures:
             self._why = Unsaid.TOO_FAR
         if self._why is not None:
             return Outlook(time, {}, dict.fromkeys(ids, self._why))
-        said = [*self._wanted, *self._changed]
+        said = [*self._wanted, *self._changed] if self._wanted else []
         found = {job.id: _interval(job.id, self._sampled, time) for job in said}
         starts = {job_id: one for job_id, one in found.items() if one.latest < inf}
         why = Unsaid.NEVER if self._reached == inf else Unsaid.TOO_FAR

@@ -105,9 +105,9 @@ class JobReconciler:
 
     def explain(self, uid: str, found: Explained) -> None:
         """Record why a job waits after a cycle, and request a status update if needed."""
-        record, job, now = self.records[uid], self.state.jobs.get(uid), found.time
-        if record.why is found.why:
-            return  # it waits behind those that are considered, as before
+        record, job, now = self.records.get(uid), self.state.jobs.get(uid), found.time
+        if record is None or record.why is found.why:
+            return  # it is deleted, or waits behind those that are considered, as before
         record.why, record.position, record.bypasses = found[:3]
         if record.is_news(found.why.reason, found.generation, now):
             self.state.queues.job_statuses.add(uid)

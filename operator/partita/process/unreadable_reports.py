@@ -1,5 +1,6 @@
 """Reports objects that cannot be read: in the log, by an Event and in a condition."""
 
+import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -76,6 +77,8 @@ class UnreadableReports:
             return  # the watch delivers a newer version
         except KubernetesError as error:
             self._log.warning("condition not written", object=one.key, error=str(error))
+            again = self.state.unreadable.changed.set
+            asyncio.get_running_loop().call_later(self.kube.times.retry_after, again)
 
 
 def _message(one: Unreadable) -> str:

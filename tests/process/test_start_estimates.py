@@ -18,8 +18,6 @@ from support.meanwhile import running
 from support.polling import until
 
 NOW = START.timestamp()
-
-
 UIDS = {"next": "uid-next", "held": "uid-held-gpu"}
 
 

@@ -2,19 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from partita_policies import PolicyStartError, check_policy, complaints_about, create
 from partita_policies.dqn import DQN, DQNParameters
+from partita_policies.dqn.policy import WEIGHTS
 from partita_policies.network import ModelError, ModelOutputError
 from partita_policies.planner import Planner, PlannerParameters
-from partita_policies.planner.structures import JOBS
+from partita_policies.planner.structures import HIDDEN, INPUTS, JOBS
 from partita_policies.simulator.tasks import Application
 from partita_policies.types import (
     GPU,
@@ -27,8 +28,10 @@ from partita_policies.types import (
     Snapshot,
     Step,
 )
+from partita_research.environment.choices import Choices
 from partita_research.simulator import simulate, task_of
 from support.polling import TIMEOUT
+from support.strategies import snapshots
 
 GIB = 1 << 30
 
@@ -71,24 +74,8 @@ def placed(seen: Snapshot, **parameters) -> dict[str, str]:
     return {placement.job: placement.gpus[0] for placement in decision}
 
 
-@given(st.integers(0, 10_000), st.integers(1, 8), st.integers(0, 3), st.sampled_from(Objective))
-def test_it_starts_only_what_fits(
-    seed: int, waiting: int, running: int, objective: Objective
-) -> None:
-    random = Random(seed)
-    held = [
-        RunningJob(
-            f"b{i}", random.randint(1, 4) * GIB, started=random.uniform(700, 1000),
-            profile=profile(random), lasting=random.random() < 0.3,
-        )
-        for i in range(running)
-    ]  # fmt: skip
-    jobs = [
-        job(f"j{i}", profile(random), random.randint(0, 9), alone=random.random() < 0.2,
-            slots=random.randint(1, 3), clients=random.randint(1, 20))
-        for i in range(waiting)
-    ]  # fmt: skip
-    seen = snapshot(jobs, [gpu(running=held), gpu("gpu-1")], objective=objective)
+@given(snapshots())
+def test_it_starts_only_what_fits(seen: Snapshot) -> None:
     for policy in (Planner(PlannerParameters(work=2000)), DQN(DQNParameters(work=2000))):
         assert not list(complaints_about(seen, policy.decide(seen)))
 
@@ -217,6 +204,19 @@ def test_a_profile_of_no_amounts_is_refused(step: Step, duration: float) -> None
     wrong = Profile("wrong", duration, (step,))
     with pytest.raises(ValueError, match=r"no amounts|no number"):
         placed(snapshot([job("j", wrong)], [gpu()]))
+
+
+def test_a_learner_may_wait_where_a_network_that_always_waits_does() -> None:
+    """Neither leaves a GPU empty until a job on another one ends, nor one with services alone."""
+    weights = np.zeros(WEIGHTS, np.float32)
+    weights[[0, (INPUTS + 1) * HIDDEN, -HIDDEN - 1]] = 1.0, 1.0, 1e6  # the input of "no jobs"
+    waits = Planner(PlannerParameters(work=0), {"makespan": weights})
+    held = [RunningJob("r", memory * GIB, profile=steady("r", 40, 100)) for memory in (1, 12)]
+    loads = [[], *([replace(one, lasting=lasting)] for one in held for lasting in (False, True))]
+    for pair in product(loads, repeat=2):
+        gpus = [gpu(f"gpu-{i}", [replace(r, job=f"r{i}") for r in on]) for i, on in enumerate(pair)]
+        seen = snapshot([job("j", steady("j", 40, 100))], gpus)
+        assert bool(waits.decide(seen)) is not Choices(seen, 2, 2).mask()[-1].item(), pair
 
 
 def test_an_answer_that_is_no_number_is_an_error() -> None:

@@ -49,7 +49,6 @@ class Choices:
         self._on: dict[str, list[tuple[Job | RunningJob, float]]] = {
             gpu.id: [(job, job.elapsed(snapshot.time)) for job in gpu.running] for gpu in self._gpus
         }
-        self._waits_for = any(not job.lasting for gpu in snapshot.gpus for job in gpu.running)
         self._queues: dict[str, list[Job]] = {}
         for job in snapshot.jobs:
             if job.gpus == 1:
@@ -63,16 +62,18 @@ class Choices:
     def mask(self) -> Bools:
         """Return whether each action is possible.
 
-        Ending the decision is not where it would wait for nothing: a job can be started, and none
-        runs that will end. Arrivals do not count, for nobody knows of them in a cluster.
+        Ending the decision is not where a GPU would wait for nothing: a job can be started on it,
+        and none runs there that will end. `gather` in `native/decide.c` is the rule of `dqn`.
+        Arrivals do not count, for nobody knows of them in a cluster.
         """
-        allowed = np.zeros(self.wait + 1, np.bool_)
-        for place, job in enumerate(self._offered()):
-            for number, gpu in enumerate(self._gpus):
-                fits = self._capacity.why_not(job, gpu.id) is None
-                allowed[place * self._count + number] = fits
-        allowed[self.wait] = self._waits_for or not allowed.any()
-        return allowed
+        fits = np.zeros((self._window, self._count), np.bool_)
+        may_wait = True
+        for number, gpu in enumerate(self._gpus):
+            for place, job in enumerate(self._offered()):
+                fits[place, number] = self._capacity.why_not(job, gpu.id) is None
+            ends = any(not job.lasting for job, _ in self._on[gpu.id])
+            may_wait &= ends or not fits[:, number].any()
+        return np.append(fits, may_wait)
 
     def take(self, action: int) -> bool:
         """Carry out an action that the mask allows; return whether it ended the decision."""
@@ -82,7 +83,6 @@ class Choices:
         job, gpu = self._offered()[place], self._gpus[number]
         self._capacity.take(job, (gpu.id,))
         self._on[gpu.id].append((job, 0.0))
-        self._waits_for |= not job.lasting
         self.placements.append(Placement(job.id, (gpu.id,)))
         queue = self._queues[job.application]
         queue.pop(0)

@@ -141,20 +141,24 @@ class FreeCapacity:
     def why_not(self, job: Job, gpu_id: str) -> CapacityShortage | None:
         """Return why a job does not fit a GPU, or None if it fits."""
         free = self._free.get(gpu_id)
-        refusal: CapacityShortage | None = None
         if free is None:
-            refusal = CapacityShortage.UNKNOWN
-        elif job.id in free.holders:
-            refusal = CapacityShortage.ALLOCATED
-        elif job.products and free.gpu.product not in job.products:
+            return CapacityShortage.UNKNOWN
+        if job.id in free.holders:
+            return CapacityShortage.ALLOCATED
+        return self._shortage(job, job.memory, free)
+
+    def _shortage(self, job: Job, memory: int, free: FreeGPU) -> CapacityShortage | None:
+        """Return why such a job without an allocation does not fit with an amount of memory."""
+        refusal: CapacityShortage | None = None
+        if job.products and free.gpu.product not in job.products:
             refusal = CapacityShortage.PRODUCT
         elif job.nodes and free.gpu.node not in job.nodes:
             refusal = CapacityShortage.NOT_ELIGIBLE
-        elif job.memory > free.gpu.memory:
+        elif memory > free.gpu.memory:
             refusal = CapacityShortage.MEMORY
         elif free.alone or (job.alone and free.holders):
             refusal = CapacityShortage.ALONE
-        elif job.memory > free.memory:
+        elif memory > free.memory:
             refusal = CapacityShortage.MEMORY
         elif job.slots > free.slots:
             refusal = CapacityShortage.JOBS
@@ -238,8 +242,6 @@ class FreeCapacity:
         """
         free = self._free[gpu_id]
         here = self._reach(job, free)
-        if self._hosts is not None and not self._hosts.has(free.gpu.node, job):
-            here = -1
         if job.gpus == 1 or here == -1:
             return here
         members = self._nodes[free.gpu.node]
@@ -379,16 +381,8 @@ class FreeCapacity:
         if self._hosts is not None and (left := self._hosts.left(free.gpu.node)) is not None:
             self._index.update_node(free.gpu.node, left)
 
-    @staticmethod
-    def _reach(job: Job, free: FreeGPU) -> int:
-        gpu = free.gpu
-        wrong = (job.products and gpu.product not in job.products) or (
-            job.nodes and gpu.node not in job.nodes
-        )
-        taken = free.alone or (job.alone and free.holders)
-        if wrong or taken or job.slots > free.slots or job.clients > free.clients:
-            return -1
-        return max(free.memory, -1)
+    def _reach(self, job: Job, free: FreeGPU) -> int:
+        return free.memory if self._shortage(job, 0, free) is None else -1
 
 
 def _place_of(gpu: GPU) -> tuple[str, str, str]:

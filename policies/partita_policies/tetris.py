@@ -48,6 +48,7 @@ from partita_policies.capacity import FreeCapacity, FreeGPU
 from partita_policies.incremental import CapacityCache, Interned, Memo
 from partita_policies.interference import sm_share
 from partita_policies.native import library
+from partita_policies.native.structures import FREE_GPU, KIND, asked
 from partita_policies.types import GPU, Job, Parameters, Placement, Profile, RunningJob, Snapshot
 
 __all__ = ["Tetris", "TetrisParameters"]
@@ -64,17 +65,15 @@ _REQUEST = attrgetter(
 )
 _CLASS = np.dtype(
     [
-        *(("memory", "f8"), ("uses", "f8", 3), ("penalty", "f8"), ("host", "f8", 3)),
-        *(("slots", "i4"), ("clients", "i4"), ("alone", "i4"), ("gpus", "i4")),
-        *(("priority", "i4"), ("waiting", "i4"), ("shape", "i4"), ("unused", "i4")),
+        *(("asks", KIND), ("uses", "f8", 3), ("penalty", "f8")),
+        *((name, "i4") for name in ("gpus", "priority", "waiting", "shape")),
     ]
 )
 """`TetrisClass` of `native/tetris.c`."""
 _GPU = np.dtype(
     [
-        *(("free", "f8"), ("memory", "f8"), ("left", "f8", 3), ("bandwidth", "f8")),
-        *(("slots", "i4"), ("clients", "i4"), ("jobs", "i4"), ("shared", "i4")),
-        *(("open", "i4"), ("node", "i4")),
+        *(("free", FREE_GPU), ("left", "f8", 3), ("bandwidth", "f8")),
+        *((name, "i4") for name in ("shared", "open", "node", "unused")),
     ]
 )
 """`TetrisGPU` of `native/tetris.c`."""
@@ -134,9 +133,7 @@ class _JobClass:
         self.like, self.priority = job, job.priority
         self.places: _Places = job.products, job.nodes
         seconds = np.nan if job.duration is None else job.duration
-        host = (job.cpu, job.host_memory, job.host_storage)
-        limits = (job.slots, job.clients, job.alone, job.gpus, job.priority)
-        row = (job.memory, usage, seconds, host, *limits, 0, 0, 0)
+        row = (asked(job), usage, seconds, job.gpus, job.priority, 0, 0)
         self.row = np.array([row], _CLASS).tobytes()
 
 
@@ -176,18 +173,14 @@ class Tetris:
         gpus = np.array([self._gpu_row(capacity[gpu.id]) for gpu in snapshot.gpus], _GPU)
         gpus["node"] = capacity.index.node_of
         free = capacity.index.host
-        nodes = len(capacity.index.nodes)
-        host = (
-            np.full((nodes, 3), _UNLIMITED)
-            if free is None
-            else np.array(free.T, np.float64, order="C")
-        )
+        host = None if free is None else np.array(free.T, order="C")
         room = np.empty(len(classes))
         asked = classes["waiting"].astype(np.int64) * classes["gpus"]
         starts = np.empty((int(asked.sum()) + int(classes["gpus"].max()), 2), np.int32)
         count = _native().tetris(
             classes.ctypes.data, len(classes), gpus.ctypes.data, len(gpus), allowed.ctypes.data,
-            host.ctypes.data, self._window, room.ctypes.data, starts.ctypes.data,
+            None if host is None else host.ctypes.data, self._window, room.ctypes.data,
+            starts.ctypes.data,
         )  # fmt: skip
         found = starts[:count].tolist()
         members = {ordered[place]: list[Job]() for place, _ in found}
@@ -224,9 +217,10 @@ class Tetris:
             They have their duration in place of the penalty.
         """
         memory = max(gpu.memory for gpu in gpus) or 1
+        asks = classes["asks"]
         bandwidth = max(gpu.pcie_bandwidth for gpu in gpus) or np.inf
         # Alignment with the largest GPU when it is idle, in shares of that GPU.
-        sizes = np.where(classes["alone"] > 0, 1.0, classes["memory"] / memory)
+        sizes = np.where(asks["alone"] > 0, 1.0, asks["memory"] / memory)
         sizes += (classes["uses"] / (100.0, 100.0, bandwidth)).sum(axis=1)
         works = classes["penalty"] * sizes * classes["gpus"]
         known = works[works > 0]
@@ -243,9 +237,10 @@ class Tetris:
             used = self._usage(holder)
             left = (left[0] - used[0], left[1] - used[1], left[2] - used[2])
             shared = shared or not holder.lasting
-        limits = (free.slots, free.clients, len(free.holders), shared)
+        limits = (free.slots, free.clients, len(free.holders), free.alone)
         is_open = not free.alone and free.slots > 0 and free.clients > 0
-        return (free.memory, gpu.memory, left, gpu.pcie_bandwidth, *limits, is_open, 0)
+        row = (gpu.memory, free.memory, *limits)
+        return (row, left, gpu.pcie_bandwidth, shared, is_open, 0, 0)
 
     def _usage(self, job: Job | RunningJob) -> _Usage:
         return self._usages.of(job.profile) if job.profile else _IDLE

@@ -43,7 +43,7 @@ static void work_of(const Problem *problem, const State *state, int type, double
         work[k] = state->waiting[k] * problem->outlook[(size_t)type * problem->kinds + k].duration;
     for (int i = 0; i < problem->gpus; i++) {
         const Gpu *gpu = state->gpu + i;
-        for (int j = 0; j < gpu->count; j++) {
+        for (int j = 0; j < gpu->free.jobs; j++) {
             Load mean;
             int kind = gpu->jobs[j].kind;
             if (!problem->kind[kind].lasting)
@@ -86,9 +86,9 @@ void update_view(const Problem *problem, const State *state, View *view) {
     double bound = 0;
     view->sm = view->memory = view->longest = 0;
     for (int i = 0; i < problem->gpus; i++) {
-        idle += !state->gpu[i].count;
-        total += (double)state->gpu[i].capacity;
-        free_ += fmax(0, (double)state->gpu[i].memory);
+        idle += !state->gpu[i].free.jobs;
+        total += (double)state->gpu[i].free.capacity;
+        free_ += fmax(0, (double)state->gpu[i].free.memory);
     }
     double mean_capacity = fmax(total / problem->gpus, 1);
     for (int type = problem->types - 1; type >= 0; type--) {
@@ -217,7 +217,7 @@ static Prediction predict(const Problem *problem, const View *view, const Member
 }
 
 static int members_of(const Problem *problem, const View *view, const Gpu *gpu, Member *members) {
-    for (int i = 0; i < gpu->count; i++) {
+    for (int i = 0; i < gpu->free.jobs; i++) {
         const Running *job = gpu->jobs + i;
         Member *one = members + i;
         one->kind = job->kind;
@@ -226,7 +226,7 @@ static int members_of(const Problem *problem, const View *view, const Gpu *gpu, 
         one->dual = one->ends ? view->dual[(size_t)gpu->type * problem->kinds + job->kind] : 0;
         one->worth = one->ends ? worth_of(view, one->dual, one->left) : 0;
     }
-    return gpu->count;
+    return gpu->free.jobs;
 }
 
 static void join(const Problem *problem, const View *view, const Gpu *gpu, int kind, Member *one) {
@@ -238,8 +238,8 @@ static void join(const Problem *problem, const View *view, const Gpu *gpu, int k
 static void describe(const Problem *problem, const State *state, const View *view, const Gpu *gpu,
                      const Member *members, int before, int count, const Prediction *old,
                      const Prediction *now, Choice *out) {
-    double unit = view->unit, capacity = fmax(1, (double)gpu->capacity);
-    double memory = fmax(0, (double)gpu->memory) / capacity, takes = 0, sm = 0, work = 0;
+    double unit = view->unit, capacity = fmax(1, (double)gpu->free.capacity);
+    double memory = fmax(0, (double)gpu->free.memory) / capacity, takes = 0, sm = 0, work = 0;
     double longest = 0, turns = old->last;
     int added = count - before, size = added ? added : 1;
     for (int i = before; i < count; i++) {
@@ -284,7 +284,7 @@ static void draw_common(const Problem *problem, const State *state, const View *
                         const int *kinds, int count, float *common) {
     const Gpu *gpu = state->gpu + place;
     memset(common, 0, sizeof(float) * (2 * IMAGE + 1));
-    for (int i = 0; i < gpu->count; i++)
+    for (int i = 0; i < gpu->free.jobs; i++)
         add_running(problem, gpu, gpu->jobs + i, view->unit, common);
     for (int i = 0; i < count; i++) {
         int waits = state->waiting[kinds[i]];
@@ -298,7 +298,7 @@ static int visible(const Problem *problem, const State *state, const Gpu *gpu, i
                    int *kinds) {
     int count = 0;
     for (int k = 0; k < problem->kinds && count < wide; k++)
-        if (state->waiting[k] && fits(problem, state, gpu, k)) kinds[count++] = k;
+        if (state->waiting[k] && fits(problem, gpu, host_of(state, gpu), k)) kinds[count++] = k;
     return count;
 }
 
@@ -319,17 +319,6 @@ static int same(const Set *one, const Set *other) {
     return one->size == other->size && !memcmp(one->kinds, other->kinds, sizeof one->kinds);
 }
 
-/* Whether the node of a GPU has enough for all jobs of a set. */
-static int host_fits(const Problem *problem, const State *state, const Gpu *gpu, const Set *set) {
-    if (!state->host || set->size < 2) return 1; /* a single job was checked by `fits` */
-    for (int i = 0; i < HOST; i++) {
-        int64_t sum = 0;
-        for (int j = 0; j < set->size; j++) sum += problem->kind[set->kinds[j]].host[i];
-        if (sum > 0 && sum > state->host[gpu->node * HOST + i]) return 0;
-    }
-    return 1;
-}
-
 int choices(const Problem *problem, const State *state, const View *view, int place, int most,
             int size, int wide, Choice *out) {
     const Gpu *gpu = state->gpu + place;
@@ -346,23 +335,19 @@ int choices(const Problem *problem, const State *state, const View *view, int pl
         int from = count;
         for (int b = 0; b < beam; b++) {
             Gpu then = *gpu;
+            int64_t left[HOST], *host = host_of(state, gpu);
+            if (host) host = memcpy(left, host, sizeof left);
             for (int i = 0; i < level[b].size; i++) {
-                const Kind *kind = problem->kind + level[b].kinds[i];
                 join(problem, view, gpu, level[b].kinds[i], members + before + i);
-                then.memory -= kind->alone ? gpu->capacity : kind->memory;
-                then.slots -= kind->slots;
-                then.clients -= kind->clients;
-                then.alone |= kind->alone;
-                then.count++;
+                hold(problem->kind + level[b].kinds[i], &then.free, host, 1);
             }
             for (int i = 0; i < fitting && count < SET * FOUND; i++) {
                 Set next = level[b];
                 int k = window[i], used = 0, at = next.size++;
                 for (int j = 0; j < at; j++) used += next.kinds[j] == k;
-                if (used >= state->waiting[k] || (at && !fits(problem, state, &then, k))) continue;
+                if (used >= state->waiting[k] || (at && !fits(problem, &then, host, k))) continue;
                 for (; at > 0 && next.kinds[at - 1] > k; at--) next.kinds[at] = next.kinds[at - 1];
                 next.kinds[at] = k;
-                if (!host_fits(problem, state, gpu, &next)) continue;
                 int known = 0;
                 for (int j = from; j < count && !known; j++) known = same(found + j, &next);
                 if (known) continue;
@@ -419,7 +404,7 @@ void waiting(const Problem *problem, const State *state, const View *view, int p
 int best_kind(const Problem *problem, const State *state, const View *view, const double *dual,
               const double *worth, const Gpu *gpu, double least) {
     int kinds[JOBS + 1] = {0}, phases[JOBS + 1] = {0};
-    int count = gpu->count, best = -1, seen = 0;
+    int count = gpu->free.jobs, best = -1, seen = 0;
     double gains[JOBS + 1], slow[JOBS + 1], had = count ? least : -1;
     size_t row = (size_t)gpu->type * problem->kinds;
     for (int i = 0; i < count; i++) {
@@ -433,7 +418,7 @@ int best_kind(const Problem *problem, const State *state, const View *view, cons
     for (int i = 0; i < count; i++) had += gains[i] / slow[i];
     phases[count] = WHOLE;
     for (int k = 0; k < problem->kinds && seen < WINDOW; k++) {
-        if (!state->waiting[k] || !fits(problem, state, gpu, k)) continue;
+        if (!state->waiting[k] || !fits(problem, gpu, host_of(state, gpu), k)) continue;
         seen++;
         kinds[count] = k;
         gains[count] = worth[row + k];

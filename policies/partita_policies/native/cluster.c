@@ -12,7 +12,7 @@ static const double ENOUGH = 1e-6;
 double capacity_of(const Problem *problem, const State *state, int type) {
     double capacity = 1;
     for (int i = 0; i < problem->gpus; i++)
-        if (state->gpu[i].type == type) capacity = fmax(1, (double)state->gpu[i].capacity);
+        if (state->gpu[i].type == type) capacity = fmax(1, (double)state->gpu[i].free.capacity);
     return capacity;
 }
 
@@ -35,36 +35,21 @@ void slower(const Problem *problem, const int *kinds, const Load *loads, int cou
     }
 }
 
-int fits(const Problem *problem, const State *state, const Gpu *gpu, int kind) {
-    const Kind *one = problem->kind + kind;
-    if (gpu->alone || gpu->count >= JOBS || one->memory > gpu->memory ||
-        one->slots > gpu->slots || one->clients > gpu->clients)
-        return 0;
-    if (gpu->count && (one->alone || problem->sharing == EXCLUSIVE)) return 0;
-    if (!outlook_of(problem, gpu, kind)->allowed) return 0;
-    if (problem->eligible && !problem->eligible[(size_t)kind * problem->nodes + gpu->node])
-        return 0;
-    if (state->host)
-        for (int i = 0; i < HOST; i++)
-            if (one->host[i] > 0 && one->host[i] > state->host[gpu->node * HOST + i]) return 0;
-    return 1;
+int64_t *host_of(const State *state, const Gpu *gpu) {
+    return state->host ? state->host + (size_t)gpu->node * HOST : NULL;
 }
 
-/* Take (1) or give back (-1) what a job of a kind, which ends, holds. */
-static void hold(const Problem *problem, State *state, Gpu *gpu, int kind, int sign) {
-    const Kind *one = problem->kind + kind;
-    gpu->memory -= sign * (one->alone ? gpu->capacity : one->memory);
-    gpu->slots -= sign * one->slots;
-    gpu->clients -= sign * one->clients;
-    if (one->alone) gpu->alone = sign > 0;
-    if (state->host)
-        for (int i = 0; i < HOST; i++) state->host[gpu->node * HOST + i] -= sign * one->host[i];
-    state->running += sign;
+int fits(const Problem *problem, const Gpu *gpu, const int64_t *host, int kind) {
+    if (gpu->free.jobs >= (problem->sharing == EXCLUSIVE ? 1 : JOBS) ||
+        !has_room(problem->kind + kind, &gpu->free, host))
+        return 0;
+    return outlook_of(problem, gpu, kind)->allowed &&
+           (!problem->eligible || problem->eligible[(size_t)kind * problem->nodes + gpu->node]);
 }
 
 static void run(Gpu *gpu, double now) {
     double seconds = now - gpu->since;
-    for (int i = 0; i < gpu->count; i++) gpu->jobs[i].left -= seconds * gpu->jobs[i].speed;
+    for (int i = 0; i < gpu->free.jobs; i++) gpu->jobs[i].left -= seconds * gpu->jobs[i].speed;
     gpu->since = now;
 }
 
@@ -72,12 +57,12 @@ static void set_speeds(const Problem *problem, Gpu *gpu) {
     int kinds[JOBS], phases[JOBS];
     double slow[JOBS];
     gpu->next = DBL_MAX;
-    for (int i = 0; i < gpu->count; i++) {
+    for (int i = 0; i < gpu->free.jobs; i++) {
         kinds[i] = gpu->jobs[i].kind;
         phases[i] = gpu->jobs[i].phase;
     }
-    rates_of(problem, gpu->type, kinds, phases, gpu->count, slow);
-    for (int i = 0; i < gpu->count; i++) {
+    rates_of(problem, gpu->type, kinds, phases, gpu->free.jobs, slow);
+    for (int i = 0; i < gpu->free.jobs; i++) {
         Running *job = gpu->jobs + i;
         job->speed = 1 / slow[i];
         if (!problem->kind[kinds[i]].lasting)
@@ -87,9 +72,10 @@ static void set_speeds(const Problem *problem, Gpu *gpu) {
 
 void start(const Problem *problem, State *state, Gpu *gpu, int kind) {
     run(gpu, state->now);
-    Running *job = gpu->jobs + gpu->count++;
+    Running *job = gpu->jobs + gpu->free.jobs;
     *job = (Running){kind, 0, outlook_of(problem, gpu, kind)->phase[0].seconds, 1};
-    hold(problem, state, gpu, kind, 1);
+    hold(problem->kind + kind, &gpu->free, host_of(state, gpu), 1);
+    state->running++;
     state->waiting[kind]--;
     state->queued--;
     gpu->next = -1; /* speeds are stale */
@@ -97,14 +83,15 @@ void start(const Problem *problem, State *state, Gpu *gpu, int kind) {
 
 /* Begin the next phases of jobs whose phase has ended. Return how many jobs have ended. */
 static int end_phases(const Problem *problem, State *state, Gpu *gpu) {
-    int kept = 0, ended = 0;
-    for (int i = 0; i < gpu->count; i++) {
+    int kept = 0, ended = 0, count = gpu->free.jobs;
+    for (int i = 0; i < count; i++) {
         Running job = gpu->jobs[i];
         const Outlook *outlook = outlook_of(problem, gpu, job.kind);
         int last = job.phase + 1 >= outlook->phases;
         if (!problem->kind[job.kind].lasting && job.left <= ENOUGH * outlook->duration) {
             if (last) {
-                hold(problem, state, gpu, job.kind, -1);
+                hold(problem->kind + job.kind, &gpu->free, host_of(state, gpu), -1);
+                state->running--;
                 ended++;
                 continue;
             }
@@ -112,7 +99,6 @@ static int end_phases(const Problem *problem, State *state, Gpu *gpu) {
         }
         gpu->jobs[kept++] = job;
     }
-    gpu->count = kept;
     gpu->next = -1;
     return ended;
 }
@@ -123,7 +109,7 @@ int go_on(const Problem *problem, State *state, double until) {
         double when = until;
         for (int i = 0; i < problem->gpus; i++) {
             Gpu *gpu = state->gpu + i;
-            if (!gpu->count) continue;
+            if (!gpu->free.jobs) continue;
             if (gpu->next < 0) set_speeds(problem, gpu);
             if (gpu->next < when) {
                 when = gpu->next;
@@ -154,7 +140,7 @@ static void put(const Outlook *outlook, Running *job, double done) {
 void catch_up(const Problem *problem, Gpu *gpu, const double *since) {
     double done[JOBS] = {0}, slow[JOBS];
     double oldest = 0;
-    for (int i = 0; i < gpu->count; i++) {
+    for (int i = 0; i < gpu->free.jobs; i++) {
         oldest = fmax(oldest, since[i]);
         put(outlook_of(problem, gpu, gpu->jobs[i].kind), gpu->jobs + i, 0);
     }
@@ -162,7 +148,7 @@ void catch_up(const Problem *problem, Gpu *gpu, const double *since) {
         double step = ago;
         Load loads[JOBS];
         int kinds[JOBS], who[JOBS], count = 0;
-        for (int i = 0; i < gpu->count; i++) {
+        for (int i = 0; i < gpu->free.jobs; i++) {
             if (since[i] < ago - ENOUGH) {
                 step = fmin(step, ago - since[i]);
                 continue;

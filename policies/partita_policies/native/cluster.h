@@ -5,14 +5,12 @@
 #ifndef PARTITA_CLUSTER_H
 #define PARTITA_CLUSTER_H
 
-#include <stdint.h>
-
+#include "fit.h"
 #include "interference.h"
 
 enum {
     PHASES = 6, /* most phases of a run */
-    JOBS = 48,  /* most jobs on a GPU, as many as MPS has clients there */
-    HOST = 3    /* CPU, memory and storage of a node */
+    JOBS = 48   /* most jobs on a GPU, as many as MPS has clients there */
 };
 
 typedef struct {
@@ -29,15 +27,6 @@ typedef struct {
     int32_t allowed; /* whether the kind may use this product */
 } Outlook;
 
-/* What a job of a kind asks for. */
-typedef struct {
-    int64_t memory;
-    int64_t host[HOST];
-    int32_t slots, clients, alone, lasting;
-    int32_t application; /* row in `factors` and `spreads` */
-    int32_t unused;
-} Kind;
-
 typedef struct {
     int32_t kind, phase;
     double left;  /* work of this phase */
@@ -45,13 +34,10 @@ typedef struct {
 } Running;
 
 typedef struct {
-    int64_t capacity, memory; /* in all, and not allocated */
+    FreeGPU free;
     int32_t type, node;
-    int32_t slots, clients; /* not allocated */
-    int32_t count;          /* of running jobs */
-    int32_t alone;          /* whether a running job must be alone */
-    double since;           /* time of every `left` */
-    double next;            /* time when the next phase ends */
+    double since; /* time of every `left` */
+    double next;  /* time when the next phase ends */
     Running jobs[JOBS];
 } Gpu;
 
@@ -88,8 +74,11 @@ const Outlook *outlook_of(const Problem *problem, const Gpu *gpu, int kind);
 /* The slowdown of each of `count` jobs of these kinds and loads on one GPU. */
 void slower(const Problem *problem, const int *kinds, const Load *loads, int count, double *out);
 
-/* Whether one more job of a kind fits a GPU that has this much left. */
-int fits(const Problem *problem, const State *state, const Gpu *gpu, int kind);
+/* What the node of a GPU has left; NULL if unknown. */
+int64_t *host_of(const State *state, const Gpu *gpu);
+
+/* Whether one more job of a kind fits a GPU whose node has this much left. */
+int fits(const Problem *problem, const Gpu *gpu, const int64_t *host, int kind);
 
 /* Start a waiting job of a kind that fits. */
 void start(const Problem *problem, State *state, Gpu *gpu, int kind);

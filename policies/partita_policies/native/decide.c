@@ -59,9 +59,10 @@ static int64_t least_memory(const Problem *problem, const State *state) {
 }
 
 static int is_open(const Problem *problem, const State *state, int place, int64_t least) {
-    if (state->gpu[place].memory < least) return 0;
+    const Gpu *gpu = state->gpu + place;
+    if (gpu->free.memory < least) return 0;
     for (int k = 0; k < problem->kinds; k++)
-        if (state->waiting[k] && fits(problem, state, state->gpu + place, k)) return 1;
+        if (state->waiting[k] && fits(problem, gpu, host_of(state, gpu), k)) return 1;
     return 0;
 }
 
@@ -141,7 +142,7 @@ static void change(const Problem *problem, const State *state, ChoiceTable *tabl
 
 /* Whether a job on a GPU ends, so that waiting for it may be worth while. */
 static int ends(const Problem *problem, const Gpu *gpu) {
-    for (int i = 0; i < gpu->count; i++)
+    for (int i = 0; i < gpu->free.jobs; i++)
         if (!problem->kind[gpu->jobs[i].kind].lasting) return 1;
     return 0;
 }
@@ -245,7 +246,7 @@ int decide(const Problem *problem, State *state, const Settings *settings, const
     Choice **all = malloc(sizeof(Choice *) * (MOST * gpus + 1)), wait;
     Placement *starts = malloc(sizeof(Placement) * (state->queued + 1));
     if (!table.choice || !table.gpu || !all || !starts) made = -2;
-    for (int i = 0; i < gpus && made >= 0; i++) table.gpu[i].idle = !state->gpu[i].count;
+    for (int i = 0; i < gpus && made >= 0; i++) table.gpu[i].idle = !state->gpu[i].free.jobs;
     while (made >= 0 && state->queued) {
         int count = -1;
         if (refresh(problem, state, settings, view, &table))

@@ -11,7 +11,7 @@ static void add(const Problem *problem, const Gpu *gpu, int kind, int phase, dou
                 double unit, double weight, float *image) {
     const Outlook *outlook = outlook_of(problem, gpu, kind);
     const Kind *asked = problem->kind + kind;
-    double capacity = fmax(1, (double)gpu->capacity);
+    double capacity = fmax(1, (double)gpu->free.capacity);
     weight *= BRIGHT;
     double memory = asked->alone ? 1 : fmin(1, asked->memory / capacity), end = left;
     for (int step = 0; step < STEPS; step++, image += RESOURCES) {

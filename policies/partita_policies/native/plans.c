@@ -82,7 +82,7 @@ static int fill(const Planner *planner, State *state, Placement *started) {
         int place = -1;
         for (int i = 0; i < gpus; i++)
             if (!planner->closed[i] &&
-                (place < 0 || state->gpu[i].count < state->gpu[place].count))
+                (place < 0 || state->gpu[i].free.jobs < state->gpu[place].free.jobs))
                 place = i;
         if (place < 0) break;
         int kind = add(planner, state, place);

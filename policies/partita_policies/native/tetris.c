@@ -1,40 +1,37 @@
 /* Packing of jobs by alignment; see partita_policies/tetris.py. */
 #include <math.h>
 
-enum { USES = 3, HOSTS = 3 };
+#include "fit.h"
+
+enum { USES = 3 };
 
 /* Waiting jobs of one request. */
 typedef struct {
-    double memory;      /* bytes on each GPU */
-    double uses[USES];  /* of a profile: percent of the SMs, percent of a second resource, bytes of
-                           PCIe a second */
-    double penalty;     /* epsilon times the remaining work */
-    double host[HOSTS]; /* CPU, memory and storage of the node */
-    int slots, clients;
-    int alone; /* its GPUs must be idle, and it gets all of their memory */
+    Kind asks;         /* of each of its GPUs, and of their node */
+    double uses[USES]; /* of a profile: percent of the SMs, percent of a second resource, bytes of
+                          PCIe a second */
+    double penalty;    /* epsilon times the remaining work */
     int gpus;
     int priority;
     int waiting; /* jobs left */
     int shape;   /* row of `allowed` */
-    int unused;
 } TetrisClass;
 
 typedef struct {
-    double free, memory; /* bytes; at most `free` of `memory` can be allocated */
+    FreeGPU free;
     double left[USES];
     double bandwidth; /* PCIe bytes a second; 0 if unknown */
-    int slots, clients;
-    int jobs;   /* on it */
     int shared; /* some of them end */
     int open;   /* a job may still start here */
     int node;
+    int unused;
 } TetrisGPU;
 
 typedef struct {
     TetrisClass *classes;
     TetrisGPU *gpus;
     const unsigned char *allowed;
-    double *host;
+    int64_t *host; /* [nodes][HOST] not allocated, or NULL if unknown */
     double *room; /* memory of each class, or infinity once no job of it waits */
     int class_count, gpu_count;
 } Packing;
@@ -43,22 +40,21 @@ static int least_loaded(const Packing *p) {
     int best = -1;
     for (int g = 0; g < p->gpu_count; g++) {
         const TetrisGPU *one = &p->gpus[g], *other = &p->gpus[best < 0 ? g : best];
-        if (one->open && (best < 0 || one->jobs < other->jobs ||
-                          (one->jobs == other->jobs && one->free > other->free)))
+        if (one->open && (best < 0 || one->free.jobs < other->free.jobs ||
+                          (one->free.jobs == other->free.jobs &&
+                           one->free.memory > other->free.memory)))
             best = g;
     }
     return best;
 }
 
+static int64_t *host_of(const Packing *p, int g) {
+    return p->host ? p->host + p->gpus[g].node * HOST : NULL;
+}
+
 static int fits(const Packing *p, const TetrisClass *job, int g) {
-    const TetrisGPU *gpu = &p->gpus[g];
-    if (job->memory > gpu->free || job->slots > gpu->slots || job->clients > gpu->clients ||
-        (job->alone && gpu->jobs) || !p->allowed[job->shape * p->gpu_count + g])
-        return 0;
-    for (int i = 0; i < HOSTS; i++)
-        if (job->host[i] > 0 && job->host[i] > p->host[gpu->node * HOSTS + i])
-            return 0;
-    return 1;
+    return has_room(&job->asks, &p->gpus[g].free, host_of(p, g)) &&
+           p->allowed[job->shape * p->gpu_count + g];
 }
 
 /* The GPUs of a job: g and the first others of its node that it fits. Returns whether there are
@@ -67,7 +63,7 @@ static int enough(const Packing *p, const TetrisClass *job, int g, int *chosen) 
     int found = 0;
     chosen[found++] = g;
     for (int other = 0; other < p->gpu_count && found < job->gpus; other++)
-        if (other != g && p->gpus[other].node == p->gpus[g].node && p->gpus[other].slots > 0 &&
+        if (other != g && p->gpus[other].node == p->gpus[g].node && p->gpus[other].free.slots > 0 &&
             fits(p, job, other))
             chosen[found++] = other;
     return found == job->gpus;
@@ -75,12 +71,14 @@ static int enough(const Packing *p, const TetrisClass *job, int g, int *chosen) 
 
 static double alignment(const TetrisClass *job, const TetrisGPU *gpu) {
     double score = -job->penalty;
-    if (gpu->memory > 0)
-        score += (job->alone ? gpu->memory : job->memory) * gpu->free / (gpu->memory * gpu->memory);
+    double whole = (double)gpu->free.capacity;
+    if (whole > 0)
+        score += (job->asks.alone ? whole : (double)job->asks.memory) *
+                 (double)gpu->free.memory / (whole * whole);
     for (int i = 0; i < USES; i++) {
-        double whole = i < USES - 1 ? 100.0 : gpu->bandwidth;
-        if (whole > 0 && gpu->left[i] > 0)
-            score += job->uses[i] * gpu->left[i] / (whole * whole);
+        double all = i < USES - 1 ? 100.0 : gpu->bandwidth;
+        if (all > 0 && gpu->left[i] > 0)
+            score += job->uses[i] * gpu->left[i] / (all * all);
     }
     return score;
 }
@@ -91,7 +89,7 @@ static int best_class(const Packing *p, int first, int g, int window, int *chose
     double highest = -INFINITY;
     int best = -1, found = 0, priority = 0;
     for (int c = first; c < p->class_count && found < window; c++) {
-        if (p->room[c] > gpu->free)
+        if (p->room[c] > gpu->free.memory)
             continue;
         const TetrisClass *job = &p->classes[c];
         if (found && job->priority != priority)
@@ -112,16 +110,10 @@ static int best_class(const Packing *p, int first, int g, int window, int *chose
     return best;
 }
 
-static void take(const Packing *p, const TetrisClass *job, int g) {
-    TetrisGPU *gpu = &p->gpus[g];
-    gpu->free -= job->alone ? gpu->memory : job->memory;
-    gpu->slots -= job->slots;
-    gpu->clients -= job->clients;
-    gpu->jobs++;
+static void take(const TetrisClass *job, TetrisGPU *gpu, int64_t *host) {
+    hold(&job->asks, &gpu->free, host, 1);
     gpu->shared = 1;
-    gpu->open = !job->alone && gpu->slots > 0 && gpu->clients > 0;
-    if (job->alone)
-        gpu->slots = 0;
+    gpu->open = !gpu->free.alone && gpu->free.slots > 0 && gpu->free.clients > 0;
     for (int i = 0; i < USES; i++)
         gpu->left[i] -= job->uses[i];
 }
@@ -131,16 +123,16 @@ static void take(const Packing *p, const TetrisClass *job, int g) {
  *
  * classes: by descending priority, then in queue order.
  * allowed[shape * gpu_count + gpu]: whether jobs of this shape may use the GPU.
- * host[node * HOSTS + i]: free resources of the node.
+ * host[node * HOST + i]: free resources of the node, or NULL if unknown.
  * room: scratch space of one number for each class.
  * started: the class and the GPU of each start; a job on several GPUs has several in a row.
  * Returns the number of those pairs. */
 int tetris(TetrisClass *classes, int class_count, TetrisGPU *gpus, int gpu_count,
-           const unsigned char *allowed, double *host, int window, double *room, int *started) {
+           const unsigned char *allowed, int64_t *host, int window, double *room, int *started) {
     const Packing p = {classes, gpus, allowed, host, room, class_count, gpu_count};
     int pairs = 0, first = 0;
     for (int c = 0; c < class_count; c++)
-        room[c] = classes[c].memory;
+        room[c] = (double)classes[c].asks.memory;
     while (first < class_count) {
         int g = least_loaded(&p);
         if (g < 0)
@@ -154,11 +146,9 @@ int tetris(TetrisClass *classes, int class_count, TetrisGPU *gpus, int gpu_count
         TetrisClass *job = &classes[c];
         int count = job->gpus;
         enough(&p, job, g, chosen);
-        for (int i = 0; i < HOSTS; i++)
-            host[gpus[g].node * HOSTS + i] -= job->host[i];
         for (int i = count - 1; i >= 0; i--) { /* spread the chosen GPUs to pairs, from behind */
             int of = chosen[i];
-            take(&p, job, of);
+            take(job, &gpus[of], i ? NULL : host_of(&p, of)); /* one node has all of them */
             chosen[2 * i] = c;
             chosen[2 * i + 1] = of;
         }

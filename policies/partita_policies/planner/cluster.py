@@ -10,10 +10,10 @@ from partita_policies.capacity import FreeCapacity
 from partita_policies.co_runs import SPREAD, factor, spread
 from partita_policies.forecast import outlook_of
 from partita_policies.interference import SHARING_CODES, Load
+from partita_policies.native.structures import KIND, asked
 from partita_policies.planner.structures import (
     GPU_STATE,
     JOBS,
-    KIND,
     OUTLOOK,
     PHASES,
     NativeProblem,
@@ -87,7 +87,7 @@ class ClusterArrays:
                 if isinstance(job, RunningJob):
                     self.since[index, place] = job.elapsed(time)
         self.gpu_states["jobs"]["kind"][rows, columns] = kinds
-        self.gpu_states["count"] = np.bincount(rows, minlength=len(self.gpus))
+        self.gpu_states["free"]["jobs"] = np.bincount(rows, minlength=len(self.gpus))
 
     def problem(self) -> NativeProblem:
         """Return what stays the same during a decision, for the jobs added so far."""
@@ -156,20 +156,20 @@ class ClusterArrays:
 
     def state(self, capacity: FreeCapacity) -> NativeState:
         """Return the free capacity, the waiting and the running jobs."""
-        rows = self.gpu_states
+        rows, left = self.gpu_states, self.gpu_states["free"]
         frees = [capacity[gpu.id] for gpu in self.gpus]
-        rows["capacity"] = [gpu.memory for gpu in self.gpus]
-        rows["memory"] = [free.memory for free in frees]
-        rows["slots"] = [free.slots if len(free.holders) < JOBS else 0 for free in frees]
-        rows["clients"] = [free.clients for free in frees]
-        rows["alone"] = [free.alone for free in frees]
+        left["capacity"] = [gpu.memory for gpu in self.gpus]
+        left["memory"] = [free.memory for free in frees]
+        left["slots"] = [free.slots if len(free.holders) < JOBS else 0 for free in frees]
+        left["clients"] = [free.clients for free in frees]
+        left["alone"] = [free.alone for free in frees]
         self._waiting = np.array([len(queue) for queue in self.queues], np.int32)
         self._host = None
         if capacity.hosts is not None:
-            left = [capacity.hosts.left(name) or _PLENTY for name in self._names]
-            self._host = np.array(left, np.int64)
+            hosts = [capacity.hosts.left(name) or _PLENTY for name in self._names]
+            self._host = np.array(hosts, np.int64)
         lasting = np.array([like.lasting for like in self._likes], bool)
-        there = np.arange(JOBS) < rows["count"][:, None]
+        there = np.arange(JOBS) < left["jobs"][:, None]
         return NativeState(
             rows.ctypes.data,
             pointer(self._waiting, c_int32),
@@ -194,9 +194,7 @@ def _table(rows: Iterable[bytes], of: np.dtype[np.void]) -> NDArray[np.void]:
 
 
 def _kind(like: Job | RunningJob) -> bytes:
-    host = (like.cpu, like.host_memory, like.host_storage)
-    amounts = (like.memory, host, like.slots, like.clients, like.alone, like.lasting, 0, 0)
-    return np.array(amounts, KIND).tobytes()
+    return np.array(asked(like), KIND).tobytes()
 
 
 def _outlook(like: Job | RunningJob, gpu: GPU, typical: float) -> bytes:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partita_policies.interference import Load
+from partita_policies.native.structures import FREE_GPU
 
 __all__ = [
     "ARRIVAL",
@@ -23,7 +24,6 @@ __all__ = [
     "HIDDEN",
     "INPUTS",
     "JOBS",
-    "KIND",
     "OUTLOOK",
     "PHASES",
     "PLACEMENT",
@@ -44,18 +44,10 @@ OUTLOOK = np.dtype(
         *(("phases", "i4"), ("allowed", "i4")),
     ]
 )
-KIND = np.dtype(
-    [
-        *(("memory", "i8"), ("host", "i8", 3)),
-        *((name, "i4") for name in ("slots", "clients", "alone", "lasting")),
-        *((name, "i4") for name in ("application", "unused")),
-    ]
-)
 RUNNING = np.dtype([("kind", "i4"), ("phase", "i4"), ("left", "f8"), ("speed", "f8")])
 GPU_STATE = np.dtype(
     [
-        *((name, "i8") for name in ("capacity", "memory")),
-        *((name, "i4") for name in ("type", "node", "slots", "clients", "count", "alone")),
+        *(("free", FREE_GPU), ("type", "i4"), ("node", "i4")),
         *(("since", "f8"), ("next", "f8"), ("jobs", RUNNING, JOBS)),
     ]
 )

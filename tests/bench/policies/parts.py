@@ -201,7 +201,7 @@ def _learning(plan: Plan) -> Any:
         for objective in _EITHER
         for name, policy, work in (
             ("network alone", DQN, 0),
-            ("plans alone", Planner, plans),
+            ("prior and plans", Planner, plans),
             ("network and plans", DQN, plans),
         )
     ]

@@ -158,7 +158,7 @@ def learnt(found: Found) -> str:
         for objective, rows in scenes_of(found, "learning").items()
         for name, apart in rows.items()
     ]
-    return table(("objective", "dqn with", "% above its prior", "n"), lines)
+    return table(("objective", "with", "% above its prior", "n"), lines)
 
 
 def results(found: Found) -> Iterator[Sequence[str]]:

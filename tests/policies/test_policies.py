@@ -118,6 +118,8 @@ def test_a_higher_priority_comes_first(variant):
 def test_a_job_on_two_gpus_gets_both_on_one_node(variant):
     gpus = [gpu("a0", node="a"), gpu("b0", node="b"), gpu("b1", node="b")]
     assert decide(variant, [job("pair", gpus=2, alone=True)], gpus) == [("pair", "b0", "b1")]
+    beside_alone = gpu("c1", node="c", running=(RunningJob("b", GIB, alone=True),))
+    assert decide(variant, [job("pair", 0, gpus=2)], [gpu("c0", node="c"), beside_alone]) == []
 
 
 @pytest.mark.parametrize("variant", ["fifo", "sjf", "tetris"])
@@ -162,10 +164,8 @@ def test_sjf_gives_each_job_a_gpu_to_itself_when_told_to():
         job("as-short", 1, duration=10.0),
     ]
     taken = gpu("g1", running=(RunningJob("b", GIB),))
-    answer = decide(
-        "sjf exclusive", jobs, [gpu("g0"), taken, gpu("g2"), gpu("g3"), gpu("g4"), gpu("g5")]
-    )
-    assert answer == [
+    gpus = [gpu("g0"), taken, *map(gpu, ("g2", "g3", "g4", "g5"))]
+    assert decide("sjf exclusive", jobs, gpus) == [
         ("short", "g0"),
         ("as-short", "g2"),
         ("middle", "g3"),

@@ -380,3 +380,10 @@ class SharedGPUJob(Resource):
     def may_be_placed(self) -> bool:
         """Whether it may get GPUs: it is neither suspended nor being deleted."""
         return not self.spec.suspend and self.metadata.deletion_timestamp is None
+
+    @property
+    def indexed(self) -> tuple[str, bool, bool]:
+        """Its partition, whether its status says suspended, and whether it waits or runs."""
+        phase, suspend = self.status.phase, self.spec.suspend
+        unfinished = not suspend and (phase is None or not phase.finished)
+        return self.spec.partition, phase is Phase.SUSPENDED, unfinished

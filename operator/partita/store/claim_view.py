@@ -122,6 +122,12 @@ class ClaimView:
         return not self.deleting and self.allocation is None
 
     @property
+    def indexed(self) -> tuple[str | None, bool, bool]:
+        """As of a job: its device class (None for the claim of a job), False, and if it waits."""
+        key = None if self.job_uid else self.device_class
+        return key, False, bool(self.status) and self.allocation is None
+
+    @property
     def attempt(self) -> int:
         """The attempt of its job, from its name; 0 without a job."""
         number = self.name.removeprefix(f"{self.job}-").partition(".")[0] if self.job else ""

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, KeysView
 
-from partita.models import Phase, SharedGPUJob
+from partita.models import SharedGPUJob
 from partita.store.claim_view import ClaimView
 
 __all__ = ["Index", "UserIndex"]
@@ -57,15 +57,6 @@ class UserIndex:
         return {key for _, key in before ^ after}
 
     def _places(self, one: SharedGPUJob | ClaimView | None) -> set[tuple[Index, str]]:
-        suspended, unfinished = False, False
-        match one:
-            case SharedGPUJob():
-                key, phase = one.spec.partition, one.status.phase
-                suspended = phase is Phase.SUSPENDED
-                unfinished = not one.spec.suspend and (phase is None or not phase.finished)
-            case ClaimView(job_uid=""):
-                key, unfinished = one.device_class, bool(one.status) and one.allocation is None
-            case _:
-                return set()
+        key, suspended, unfinished = one.indexed if one is not None else (None, False, False)
         indexes = {self.all: True, self.suspended: suspended, self.unfinished: unfinished}
-        return {(index, key) for index, is_in in indexes.items() if is_in}
+        return {(index, key) for index, is_in in indexes.items() if is_in and key is not None}

@@ -142,4 +142,4 @@ def test_no_growth_breaks_a_limit(
                 guard.grow(job, gpu.id)
                 assert guard.capacity[gpu.id].memory >= 0 or not more
     assert held_by(guard.remaining(), lasting=True).memory <= allowed
-    assert guard.held["red"].memory <= most
+    assert guard.held["red"].amounts.memory <= most

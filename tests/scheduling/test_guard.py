@@ -45,7 +45,7 @@ def test_guarantees_are_allocated_and_counted_by_quotas_and_ceilings_are_not():
     verdict = checked.check([place(job.id, "gpu-1") for job in several], snapshot(*several))
     assert [job.id for job, _ in verdict.accepted] == ["burst-0", "burst-1"]
     assert "16.0 GiB of namespace team-a are allocated" in checked.refusal("burst-2", ("gpu-1",))
-    assert checked.held["team-a"].memory == 16 * GIB
+    assert checked.held["team-a"].amounts.memory == 16 * GIB
     (gpu,) = checked.remaining()
     assert [(b.memory, b.memory_limit) for b in gpu.running] == [(8 * GIB, 40 * GIB)] * 2
 
@@ -208,7 +208,7 @@ class TestContexts:
         checked = guard(self.job, quotas={"team-a": Quota(namespace="team-a", memory=8 * GIB)})
         verdict = checked.check([place("small", "gpu-1")], snapshot(self.job))
         assert len(verdict.accepted) == 1
-        assert checked.held["team-a"].memory == 8 * GIB
+        assert checked.held["team-a"].amounts.memory == 8 * GIB
         assert checked.capacity["gpu-1"].memory == 31 * GIB
 
     def test_the_next_snapshot_has_them(self):
@@ -221,4 +221,4 @@ class TestContexts:
         alone = replace(self.job, memory=GIB, alone=True)
         checked = guard(alone)
         checked.accept(alone, ("gpu-1",))
-        assert checked.held["team-a"].memory == 39 * GIB
+        assert checked.held["team-a"].amounts.memory == 39 * GIB

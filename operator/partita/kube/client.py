@@ -8,6 +8,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -89,6 +90,7 @@ def _always() -> bool:
     return True
 
 
+@dataclass(eq=False)
 class Kube:
     """A client of one API server.
 
@@ -112,18 +114,12 @@ class Kube:
         in audit logs.
     """
 
-    def __init__(
-        self,
-        api: ApiClient,
-        *,
-        may_write: Callable[[], bool] = _always,
-        times: Times = Times(),
-        manager: str = "partita",
-    ) -> None:
-        self.api = api
-        self.times = times
-        self._may_write = may_write
-        self._manager = manager
+    api: ApiClient
+    may_write: Callable[[], bool] = _always
+    times: Times = Times()
+    manager: str = "partita"
+
+    def __post_init__(self) -> None:
         self.writes: Counter[tuple[str, str]] = Counter()
         """Number of writes, by verb and plural."""
         self._log = structlog.get_logger().bind(part="kube")
@@ -313,7 +309,7 @@ class Kube:
 
     def _parameters(self) -> dict[str, str]:
         """Return the parameters of a write."""
-        return {**_UNREPORTED, "fieldManager": self._manager}
+        return {**_UNREPORTED, "fieldManager": self.manager}
 
     async def _write(self, verb: str, kind: Kind, method: str, path: str, *, body: Json) -> Json:
         self.writes[verb, kind.plural] += 1
@@ -342,7 +338,7 @@ class Kube:
         headers = {
             "Accept": "application/json",
             "Content-Type": f"application/{'merge-patch+' if method == 'PATCH' else ''}json",
-            "User-Agent": self._manager,
+            "User-Agent": self.manager,
         }
         delay = self.times.request_pause
         for attempt in range(1, attempts + 1):
@@ -362,7 +358,7 @@ class Kube:
     async def _once(
         self, what: str, method: str, url: str, headers: dict[str, str], body: Json | None
     ) -> Json:
-        if method != "GET" and not (self._may_write() and may_send()):
+        if method != "GET" and not (self.may_write() and may_send()):
             raise FencedError(what, 0, "this process is not the leader, or the write is obsolete")
         # A token may be renewed between two attempts.
         headers = dict(headers)
@@ -370,7 +366,7 @@ class Kube:
             headers, [], ["BearerToken"], url, method, body, request_auth=None
         )
         try:
-            with fenced(self._may_write if method != "GET" else _always):
+            with fenced(self.may_write if method != "GET" else _always):
                 response = await self.api.rest_client.request(  # type: ignore[no-untyped-call]
                     method, url, headers=headers, body=body, _request_timeout=_REQUEST_TIMEOUT
                 )

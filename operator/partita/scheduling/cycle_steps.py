@@ -112,7 +112,7 @@ class CycleSteps:
         self.result.why |= refused
         order = fair_order(
             [job for job in waiting if job.id not in refused],
-            held=guard.held,
+            held={name: held.amounts for name, held in guard.held.items()},
             gpus=guard.gpus,
             weights={q.namespace: q.weight for q in self.partition.spec.quotas},
             past=self.memory.past_shares,

@@ -8,7 +8,6 @@ a rule that is not in the snapshot (a quota), or became invalid while the policy
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 from partita.models.partition import Quota
 from partita.pods.requests import Requests
@@ -43,6 +42,7 @@ class GuardResult:
     """Which rules placements break that the policy can check from its snapshot."""
 
 
+@dataclass(eq=False)
 class Guard:
     """Checks placements in order, each against the allocations made before it.
 
@@ -57,7 +57,7 @@ class Guard:
     quotas
         The namespaces' quotas.
     held
-        The namespaces' allocations.
+        The namespaces' allocations, to which those of this cycle are added.
     services_percent
         Most that lasting jobs may have together, in percent of each resource of all GPUs.
     left
@@ -65,29 +65,23 @@ class Guard:
         checked.
     """
 
-    def __init__(
-        self,
-        gpus: Sequence[GPU],
-        waiting: Mapping[str, Job],
-        *,
-        quotas: Mapping[str, Quota],
-        held: Mapping[str, Held],
-        waits: Callable[[str], bool] = lambda _: True,
-        services_percent: int = 100,
-        left: Mapping[str, Requests] = MappingProxyType({}),
-    ) -> None:
-        self.gpus = gpus
-        self.nodes = {node.id: node for node in offered(left, gpus)}
+    gpus: Sequence[GPU]
+    waiting: Mapping[str, Job]
+    quotas: Mapping[str, Quota]
+    held: dict[str, Held]
+    waits: Callable[[str], bool] = lambda _: True
+    services_percent: int = 100
+    left: Mapping[str, Requests] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        gpus = self.gpus
+        self.nodes = {node.id: node for node in offered(self.left, gpus)}
         self.capacity = FreeCapacity(gpus, tuple(self.nodes.values()))
-        self._waiting = waiting
-        self._waits = waits
-        self._quotas = quotas
-        self._held = dict(held)
+        self.held = dict(self.held)
         self._new: dict[str, list[RunningJob]] = {}
-        self._services_percent = services_percent
         self.total = capacity_of(gpus)
         """What the GPUs have."""
-        self.services_limit = self.total.percent(services_percent)
+        self.services_limit = self.total.percent(self.services_percent)
         """Most that lasting jobs may have together."""
         self._lasting = held_by(gpus, lasting=True)
         self._lasting_of: Counter[str] = Counter()
@@ -111,7 +105,7 @@ class Guard:
                 continue
             seen.take(jobs[placement.job], placement.gpus)
             if not self.refusal(placement.job, placement.gpus):
-                job = self._waiting[placement.job]
+                job = self.waiting[placement.job]
                 self.accept(job, placement.gpus)
                 verdict.accepted.append((job, placement.gpus))
         return verdict
@@ -128,8 +122,8 @@ class Guard:
         return limit.message if limit else ""
 
     def _found(self, job_id: str) -> Job | None:
-        job = self._waiting.get(job_id)
-        return job if job is not None and self._waits(job_id) else None
+        job = self.waiting.get(job_id)
+        return job if job is not None and self.waits(job_id) else None
 
     def remaining(self) -> tuple[GPU, ...]:
         """Return the GPUs with their allocations, including those of this cycle."""
@@ -173,11 +167,6 @@ class Guard:
         taken = _taken(job, [self._smallest] * job.gpus if self._smallest is not None else [])
         return taken._replace(memory=max(taken.memory, job.memory * job.gpus))
 
-    @property
-    def held(self) -> dict[str, GPUAmounts]:
-        """What each namespace has allocated, with what it got in this cycle."""
-        return {name: held.amounts for name, held in self._held.items()}
-
     def limit_on(
         self, job: Job, gpus: Sequence[str], *, lasting: GPUAmounts | None = None
     ) -> WaitingReason | None:
@@ -189,7 +178,7 @@ class Guard:
         self, job: Job, *, lasting: GPUAmounts | None = None
     ) -> WaitingReason | None:
         """Return the limit that a job would exceed on every GPU; `lasting` as below."""
-        if not job.lasting and job.namespace not in self._quotas:
+        if not job.lasting and job.namespace not in self.quotas:
             return None  # as for most jobs, of which each cycle asks
         return self._limit_reached(job, self.least_taken(job), lasting=lasting)
 
@@ -205,7 +194,7 @@ class Guard:
         lasting
             What the other lasting jobs will have when the job starts; None for what they have now.
         """
-        held, quota = self._held.get(job.namespace, Held()), self._quotas.get(job.namespace)
+        held, quota = self.held.get(job.namespace, Held()), self.quotas.get(job.namespace)
         memory = taken.memory - job.context_memory * job.gpus
         if said := over_quota(job, quota, held, memory) or over_share(job, quota, held, self.total):
             return WaitingReason(Reason.QUOTA_EXCEEDED, said)
@@ -215,7 +204,7 @@ class Guard:
 
     def _lasting_limit(self, job: Job, needed: GPUAmounts, has: GPUAmounts) -> WaitingReason | None:
         """Return the limit of lasting jobs that one more would exceed."""
-        quotas, total = self._quotas, self.total.memory
+        quotas, total = self.quotas, self.total.memory
         if said := over_guarantees(job, needed.memory, self._lasting_of, quotas, total):
             return WaitingReason(Reason.SERVICES_LIMIT, said)
         exceeded = has.plus(needed).exceeded(self.services_limit)
@@ -232,7 +221,7 @@ class Guard:
         return WaitingReason(
             Reason.SERVICES_LIMIT,
             f"services may have {may} {what} together "
-            f"(services.percent {self._services_percent}), have {have}, and this needs {asks}: "
+            f"(services.percent {self.services_percent}), have {have}, and this needs {asks}: "
             "request less, scale another service down, or raise services.percent",
         )
 
@@ -246,8 +235,8 @@ class Guard:
         """
         free = self.capacity[gpu]
         more = job.memory - free.holders[job.id].memory
-        held = self._held.get(job.namespace, Held())
-        quota = self._quotas.get(job.namespace)
+        held = self.held.get(job.namespace, Held())
+        quota = self.quotas.get(job.namespace)
         if said := over_memory_quota(job.namespace, quota, held, more):
             return WaitingReason(Reason.QUOTA_EXCEEDED, said)
         if job.lasting and (limit := self._lasting_limit(job, GPUAmounts(more), self._lasting)):
@@ -279,8 +268,8 @@ class Guard:
 
     def _add(self, job: Job, charged: GPUAmounts, taken: GPUAmounts, *, jobs: int) -> None:
         """Count amounts that are charged to a job's namespace, and those that it takes of GPUs."""
-        held = self._held.get(job.namespace, Held())
-        self._held[job.namespace] = Held(held.amounts.plus(charged), held.jobs + jobs)
+        held = self.held.get(job.namespace, Held())
+        self.held[job.namespace] = Held(held.amounts.plus(charged), held.jobs + jobs)
         if job.lasting:
             self._lasting = self._lasting.plus(taken)
             self._lasting_of[job.namespace] += taken.memory

@@ -6,6 +6,7 @@ enumerations, but no job or Pod, and namespaces only with `--namespace-metrics`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.registry import Collector
@@ -27,6 +28,7 @@ from partita_policies.start_times.calibration import Accuracy
 __all__ = ["Metrics"]
 
 
+@dataclass(eq=False)
 class Metrics(Collector):
     """The operator's metrics, read from its state on each scrape.
 
@@ -47,24 +49,17 @@ class Metrics(Collector):
         Returns the number of decisions that could not be recorded; None if recording is off.
     """
 
-    def __init__(
-        self,
-        state: State,
-        meter: UsageMeter,
-        *,
-        leads: Callable[[], bool],
-        writes: Mapping[tuple[str, str], int],
-        unrecorded: Callable[[], int | None] = lambda: None,
-    ) -> None:
-        self._state = state
-        self._meter = meter
-        self._leads = leads
-        self._writes = writes
-        self._unrecorded = unrecorded
+    state: State
+    meter: UsageMeter
+    leads: Callable[[], bool]
+    writes: Mapping[tuple[str, str], int]
+    unrecorded: Callable[[], int | None] = lambda: None
+
+    def __post_init__(self) -> None:
         self._runner: Callable[[str], PolicyRunner | None] | None = None
         self._starts: Callable[[], Iterable[tuple[str, Accuracy]]] = tuple
         self.tally = Tally()
-        self.claims = ClaimSteps(state, self.tally)
+        self.claims = ClaimSteps(self.state, self.tally)
         self.registry = CollectorRegistry()
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
@@ -88,7 +83,7 @@ class Metrics(Collector):
     @override
     def collect(self) -> Iterator[Metric]:
         """Yield every metric."""
-        leads = self._runner is not None and self._leads()
+        leads = self._runner is not None and self.leads()
         yield gauge(
             "partita_leader",
             "1 if this process is the leader, 0 if it waits for the Lease.",
@@ -104,7 +99,7 @@ class Metrics(Collector):
         if self._runner is None:
             return
         writes = {}
-        for (how, resource), number in self._writes.items():
+        for (how, resource), number in self.writes.items():
             verb, _, subresource = how.partition("/")
             writes[verb, resource, subresource] = number
         yield counter(
@@ -113,18 +108,18 @@ class Metrics(Collector):
             ("verb", "resource", "subresource"),
             writes,
         )
-        unrecorded = self._unrecorded()
+        unrecorded = self.unrecorded()
         yield counter(
             "partita_unrecorded_decisions_total",
             "Decisions that `--record` dropped because it was too slow or could not write.",
             (),
             {} if unrecorded is None else {(): unrecorded},
         )
-        self.tally.export_only(self._state.partitions.keys())
+        self.tally.export_only(self.state.partitions.keys())
         yield from self.tally.registry.collect()
-        yield from queue_metrics(self._state)
-        yield from gpu_metrics(self._state)
-        runners = {name: self._runner(name) for name in self._state.partitions}
+        yield from queue_metrics(self.state)
+        yield from gpu_metrics(self.state)
+        runners = {name: self._runner(name) for name in self.state.partitions}
         yield from policy_metrics({name: r for name, r in runners.items() if r is not None})
         yield from start_metrics(dict(self._starts()))
-        yield from usage_metrics(self._meter, self._state)
+        yield from usage_metrics(self.meter, self.state)

@@ -86,13 +86,13 @@ class World:
     async def carry_out(self) -> list[tuple[str, str]]:
         """Carry out the plan; return what is written."""
         api: Any = self.kube
+        self.state.now = lambda: START
         writer = ClaimAllocations(
             api,
             self.state,
             ClaimReconciler(self.state, self.jobs.demand),
             None,  # type: ignore[arg-type]
             plan=self.jobs.plan_claim,
-            now=lambda: START,
         )
         before = len(self.kube.writes)
         self.queue.start(JOB)

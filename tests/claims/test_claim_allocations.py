@@ -53,9 +53,9 @@ class World:
         """Carry out the plan; return what is written."""
         api: Any = self.kube
         events: Any = self.notes
-        now = START + CLEARED_WITHIN
+        self.state.now = lambda: START + CLEARED_WITHIN
         plan = self.claims.reconcile
-        writer = ClaimAllocations(api, self.state, self.claims, events, plan=plan, now=lambda: now)
+        writer = ClaimAllocations(api, self.state, self.claims, events, plan=plan)
         self.state.queues.jobs.start(UID)
         await writer.carry_out(UID)
         return [(verb, name) for verb, name, _ in self.kube.writes]

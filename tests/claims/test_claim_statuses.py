@@ -29,7 +29,8 @@ class World:
         self.state = a_state(partition_body(), *self.claims)
         self.reconciler = ClaimReconciler(self.state, Demand(self.state))
         given: Any = self.kube, self.state, self.reconciler, self.notes
-        self.statuses = ClaimStatuses(*given, now=lambda: START)
+        self.state.now = lambda: START
+        self.statuses = ClaimStatuses(*given)
 
     def look(self) -> None:
         for claim in self.claims:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from partita.claims.preparation_retries import PreparationRetries
@@ -39,10 +38,8 @@ class World:
         self.kube = FakeKube(*bodies)
         self.state: State = a_state(job_body(), *bodies)
         self.clock = 0.0
-        self.retries = PreparationRetries(self.kube, self.state, now=self.now)  # type: ignore[arg-type]
-
-    def now(self) -> datetime:
-        return at(self.clock)
+        self.state.now = lambda: at(self.clock)
+        self.retries = PreparationRetries(self.kube, self.state)  # type: ignore[arg-type]
 
     def changes(self, body: dict[str, Any]) -> None:
         """Something changes; the versions of objects never fall."""

@@ -48,6 +48,7 @@ async def test_those_of_jobs_and_pods_that_exist_stay() -> None:
     kube: Any = FakeKube(*bodies)
     state = a_state(*bodies, job_body(application="resnet"))
     state.apply_pod(claiming_pod_body())
-    async with running(ProfileExpiry(kube, state, now=lambda: START).run()):
+    state.now = lambda: START
+    async with running(ProfileExpiry(kube, state).run()):
         await until(lambda: kube.writes)
     assert [(verb, name) for verb, name, _ in kube.writes] == [("delete", "gone")]

@@ -75,13 +75,9 @@ class World:
         self.jobs.refresh_largest("shared")
         api: Any = self.kube
         events: Any = self.notes
-        self.writer = CycleWriter(
-            api,
-            self.state,
-            Reconcilers(self.jobs, ClaimReconciler(self.state, self.jobs.demand)),
-            events,
-            now=lambda: START,
-        )
+        self.state.now = lambda: START
+        claims = ClaimReconciler(self.state, self.jobs.demand)
+        self.writer = CycleWriter(api, self.state, Reconcilers(self.jobs, claims), events)
         self.queues = self.state.queues
         self.gpus = gpus
 

@@ -54,7 +54,8 @@ class World:
         self.state: State = a_state(*bodies)
         self.kube = FakeKube(*bodies)
         self.kube.times = Times(turn=0.0)
-        self.loop = Loop(self.kube, self.state, Mock(), now=lambda: START)  # type: ignore[arg-type]
+        self.state.now = lambda: START
+        self.loop = Loop(self.kube, self.state, Mock())  # type: ignore[arg-type]
         self.looked: list[str] = []
         self.meanwhile: Callable[[], None] = lambda: None
         self._look = self.loop.jobs.reconcile
@@ -179,7 +180,8 @@ async def test_a_run_that_ended_has_none_of_its_applications_queue_looked_at() -
 
 def looping(kube: FakeKube, state: State) -> AbstractAsyncContextManager[None]:
     """Have a loop run on this state."""
-    return running(Loop(kube, state, Mock(), now=lambda: START).run())  # type: ignore[arg-type]
+    state.now = lambda: START
+    return running(Loop(kube, state, Mock()).run())  # type: ignore[arg-type]
 
 
 def finished(**spec: object) -> dict[str, Any]:

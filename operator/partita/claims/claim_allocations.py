@@ -51,8 +51,6 @@ class ClaimAllocations:
     ----------
     plan
         Plans the claim of a job's attempt by the UID of the job, and others by their own.
-    now
-        The clock.
     """
 
     kube: Kube
@@ -60,7 +58,6 @@ class ClaimAllocations:
     claims: ClaimReconciler
     events: Events
     plan: Callable[[str, datetime], ClaimPlan]
-    now: Callable[[], datetime]
 
     def __post_init__(self) -> None:
         self._queue = self.state.queues.jobs
@@ -71,7 +68,7 @@ class ClaimAllocations:
         after = 0.0
         try:
             for _ in range(_STEPS):
-                now = self.now()
+                now = self.state.now()
                 plan = self.plan(uid, now)
                 if not plan.writes:
                     return
@@ -82,7 +79,7 @@ class ClaimAllocations:
                 if plan.evict is not None and plan.eviction is not None:
                     # The eviction pauses, not the claim: its Pod may be deleted meanwhile.
                     seconds = await self._evict(uid, plan.evict, plan.eviction)
-                    self.claims.record(uid).evicted = Pause.of(self.now(), seconds)
+                    self.claims.record(uid).evicted = Pause.of(self.state.now(), seconds)
                     return
                 if plan.restore is not None:
                     await self._restore(uid, plan.restore)
@@ -136,7 +133,7 @@ class ClaimAllocations:
             for entry, server in zip(allocated.values(), servers, strict=True)
         ]
         node = servers[0].status.node
-        allocation = claim_allocation(claim.uid, claim.request, slices, node, self.now())
+        allocation = claim_allocation(claim.uid, claim.request, slices, node, self.state.now())
         body = await self._patch(claim, {"status": {"allocation": allocation}}, "status")
         self.state.apply_claim(body)
 
@@ -148,7 +145,7 @@ class ClaimAllocations:
     async def _restore(self, uid: str, pod: PodView) -> None:
         """Write the entries of a claim in use to the ledger again, or let its Pod end."""
         claim = self.state.claims[uid]
-        now = self.now()
+        now = self.state.now()
         asks = self.claims.grown_request(uid)
         problem = await restore_entries(self.kube, self.state, claim, pod, asks=asks, now=now)
         if problem:
@@ -170,7 +167,7 @@ class ClaimAllocations:
         except UnavailableError as error:
             if error.status != _TOO_MANY_REQUESTS:
                 raise
-            self.claims.not_evicted(uid, self.now())
+            self.claims.not_evicted(uid, self.state.now())
             self.events.warn(
                 subject, "NotEvicted", f"{eviction.message}, but a budget protects it: {error}"
             )

@@ -10,9 +10,7 @@ that no Pod uses come last where a namespace has too many of them.
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 import structlog
@@ -49,19 +47,12 @@ _LONGEST: Final = 1024
 
 @dataclass
 class ClaimStatuses:
-    """Writes the reasons for which claims wait.
-
-    Parameters
-    ----------
-    now
-        The clock.
-    """
+    """Writes the reasons for which claims wait."""
 
     kube: Kube
     state: State
     claims: ClaimReconciler
     events: Events
-    now: Callable[[], datetime]
 
     def __post_init__(self) -> None:
         self._last_events: dict[str, tuple[Reason, set[str]]] = {}
@@ -88,7 +79,7 @@ class ClaimStatuses:
                 self._take(queue.take())
                 uid = self._ready.pop()
                 # Only now: a claim that was allocated meanwhile needs no reason any more.
-                if (written := self.claims.status(uid, self.now())) is not None:
+                if (written := self.claims.status(uid, self.state.now())) is not None:
                     group.create_task(self._write(uid, written))
                 else:
                     self._slots.release()

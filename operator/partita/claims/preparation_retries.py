@@ -9,9 +9,8 @@ again, and while the API server does not know yet that kubelet may read the clai
 """
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final, NoReturn
 
 import structlog
@@ -36,17 +35,10 @@ _EVERY: Final = 1.0
 
 @dataclass
 class PreparationRetries:
-    """Retries the preparation of Pods with allocated claims, until cancelled.
-
-    Parameters
-    ----------
-    now
-        The clock.
-    """
+    """Retries the preparation of Pods with allocated claims, until cancelled."""
 
     kube: Kube
     state: State
-    now: Callable[[], datetime]
 
     def __post_init__(self) -> None:
         self._pauses: dict[str, Pause] = {}
@@ -61,7 +53,7 @@ class PreparationRetries:
 
     async def retry(self) -> None:
         """Retry the Pods that are due."""
-        pods, now = self._preparing(), self.now()
+        pods, now = self._preparing(), self.state.now()
         first = Pause(now, now + _RETRY_AFTER)
         self._pauses = {uid: self._pauses.get(uid, first) for uid in pods}
         for uid, pause in sorted(self._pauses.items()):
@@ -90,7 +82,7 @@ class PreparationRetries:
         return bool(servers) and all(state.servers[name].status.holds("Ready") for name in servers)
 
     async def _retry(self, pod: PodView) -> None:
-        notes = {ANNOTATION_PREPARE: format_time(self.now())}
+        notes = {ANNOTATION_PREPARE: format_time(self.state.now())}
         patch = {"metadata": {"uid": pod.uid, "annotations": notes}}
         try:
             body = await self.kube.patch(PODS, pod.name, patch, namespace=pod.namespace)

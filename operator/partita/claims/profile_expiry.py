@@ -6,7 +6,7 @@ written, and that they never added to, is left alone.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -58,17 +58,10 @@ def expired_profiles(
 
 @dataclass
 class ProfileExpiry:
-    """Deletes expired profiles until cancelled.
-
-    Parameters
-    ----------
-    now
-        The clock.
-    """
+    """Deletes expired profiles until cancelled."""
 
     kube: Kube
     state: State
-    now: Callable[[], datetime]
 
     def __post_init__(self) -> None:
         self._log = structlog.get_logger().bind(part="profiles")
@@ -77,7 +70,7 @@ class ProfileExpiry:
         """Look for expired profiles again and again."""
         while True:
             every = list(self.state.profiles.objects.values())
-            for profile in expired_profiles(every, self._in_use(), self.now()):
+            for profile in expired_profiles(every, self._in_use(), self.state.now()):
                 await self._delete(profile)
             await asyncio.sleep(self.kube.times.check_profiles)
 

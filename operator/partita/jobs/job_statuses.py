@@ -12,7 +12,6 @@ import asyncio
 import heapq
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import structlog
@@ -28,7 +27,6 @@ from partita.models import Phase, SharedGPUJob, SharedGPUJobStatus
 from partita.pods.startup import UNDERWAY
 from partita.scheduling.reasons import Reason, warns
 from partita.store.state import State
-from partita.store.work_queue import utc_now
 
 __all__ = ["StatusWriter"]
 
@@ -55,8 +53,6 @@ class StatusWriter:
         Computes the statuses.
     on_written
         Called with each job as it was before its status was written, and with that status.
-    now
-        The clock.
     concurrent
         Maximum number of concurrent writes.
     """
@@ -66,7 +62,6 @@ class StatusWriter:
     jobs: JobReconciler
     events: Events
     on_written: Callable[[SharedGPUJob, SharedGPUJobStatus], None] = lambda *_: None
-    now: Callable[[], datetime] = utc_now
     concurrent: int = 32
 
     def __post_init__(self) -> None:
@@ -91,7 +86,7 @@ class StatusWriter:
 
     def update(self, uid: str) -> None:
         """Compute the status of a job, and schedule a write if it has changed."""
-        found = self.jobs.status(uid, self.now())
+        found = self.jobs.status(uid, self.state.now())
         if found is None:
             if uid not in self.state.jobs:
                 self.drop(uid)

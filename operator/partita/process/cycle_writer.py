@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import structlog
@@ -42,8 +41,6 @@ class CycleWriter:
 
     Parameters
     ----------
-    now
-        The clock.
     spawn
         Starts a task.
     """
@@ -52,7 +49,6 @@ class CycleWriter:
     state: State
     reconcilers: Reconcilers
     events: Events
-    now: Callable[[], datetime]
     spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]] = asyncio.create_task
 
     def __post_init__(self) -> None:
@@ -67,7 +63,6 @@ class CycleWriter:
             self.reconcilers.claims,
             self.events,
             plan=lambda uid, at: self._of(uid).plan_claim(uid, at),
-            now=self.now,
         )
         self._postponed: set[str] = set()  # jobs for which a request failed
         self._log = structlog.get_logger().bind(part="cycle_writer")
@@ -90,7 +85,7 @@ class CycleWriter:
         list
             The jobs whose Pods are still being created, with their GPUs.
         """
-        since, name = self.now(), partition.metadata.name if partition is not None else ""
+        since, name = self.state.now(), partition.metadata.name if partition is not None else ""
         placed = {job.id: (job, gpus) for job, gpus in result.placed}
         claims: dict[str, ClaimView] = {}  # of the placed jobs whose Pods exist
         started: set[str] = set()
@@ -290,7 +285,7 @@ class CycleWriter:
                 case NotCreated.NAME_TAKEN:
                     self._jobs.records[job.id].first_attempt = wanted.attempt + 1
                 case WaitingReason() as why:
-                    self._jobs.rejections.note(found, why, self.now())
+                    self._jobs.rejections.note(found, why, self.state.now())
         except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
             self._log.exception("pod not created", job=job.name)
             self._postponed.add(job.id)

@@ -31,7 +31,7 @@ from partita.store.claim_view import ClaimView
 from partita.store.finished_jobs import FinishedJob
 from partita.store.state import State
 from partita.store.views import PodView
-from partita.store.work_queue import utc_now, wait_for_keys
+from partita.store.work_queue import wait_for_keys
 
 __all__ = ["Loop"]
 
@@ -55,8 +55,6 @@ class Loop:
         Called with each job as it was before its status was written, and with that status.
     on_claim
         Called with the UID of each claim that is reconciled, and the time.
-    now
-        The clock.
     """
 
     kube: Kube
@@ -66,28 +64,19 @@ class Loop:
     past_shares: Callable[[GPUPartition, datetime], Mapping[str, float]] = lambda *_: {}
     on_status: Callable[[SharedGPUJob, SharedGPUJobStatus], None] = lambda *_: None
     on_claim: Callable[[str, datetime], None] = lambda *_: None
-    now: Callable[[], datetime] = utc_now
 
     def __post_init__(self) -> None:
-        kube, state, events, now = self.kube, self.state, self.events, self.now
+        kube, state, events = self.kube, self.state, self.events
         self._queue = state.queues.jobs
         self.jobs = JobReconciler(state, kube.times)
         self.claims = ClaimReconciler(state, self.jobs.demand, kube.times, self.on_claim)
         self._tasks = asyncio.TaskGroup()
         self.reconcilers = Reconcilers(self.jobs, self.claims)
-        self._writer = CycleWriter(
-            kube,
-            state,
-            self.reconcilers,
-            events,
-            now=now,
-            spawn=self._tasks.create_task,
-        )
-        self._claim_statuses = ClaimStatuses(kube, state, self.claims, events, now=now)
+        spawn = self._tasks.create_task
+        self._writer = CycleWriter(kube, state, self.reconcilers, events, spawn)
+        self._claim_statuses = ClaimStatuses(kube, state, self.claims, events)
         self._marks = ReleaseMarks(kube, state, self.jobs.demand, spawn=self._spawn)
-        self._statuses = StatusWriter(
-            kube, state, self.jobs, events, on_written=self.on_status, now=now
-        )
+        self._statuses = StatusWriter(kube, state, self.jobs, events, on_written=self.on_status)
         self._cycles = Cycles(
             state,
             self.reconcilers,
@@ -95,11 +84,10 @@ class Loop:
             tasks=self._tasks,
             on_decision=self.on_decision,
             past_shares=self.past_shares,
-            now=now,
             times=kube.times,
         )
         self.runner = self._cycles.runner
-        self._retries = PreparationRetries(kube, state, now=now)
+        self._retries = PreparationRetries(kube, state)
         self._deleting: set[str] = set()
         self._log = structlog.get_logger().bind(part="loop")
 
@@ -139,7 +127,7 @@ class Loop:
         loop = asyncio.get_running_loop()
         until = loop.time() + self.kube.times.turn
         while taken := self._queue.take(1):
-            (uid,), now = taken, self.now()
+            (uid,), now = taken, self.state.now()
             try:
                 self._carry_out(uid, self.reconcilers.of(uid).actions(uid, now), now)
             except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others

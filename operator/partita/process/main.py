@@ -151,7 +151,6 @@ async def run_operator(
                     on_status=on_written,
                     on_seen=on_seen,
                     stop=stop,
-                    now=now,
                 )
             finally:
                 readiness.set_not_ready("the operator is being stopped")
@@ -172,13 +171,12 @@ async def _lead(
     on_status: OnStatus,
     on_seen: OnSeen,
     stop: asyncio.Event,
-    now: Callable[[], datetime],
 ) -> None:
     log = structlog.get_logger().bind(part="operator")
     events = Events(kube)
     templates = ClaimTemplates(kube, state, events)
     watched = {kind: feed.apply for kind, feed in feeds(state).items()}
-    watched[SERVERS] = partial(_metered, state, meter, now)
+    watched[SERVERS] = partial(_metered, state, meter)
     watched[PODS] = partial(_pod_changed, state, templates, events)
     watched = {kind: partial(_seen, apply, on_seen) for kind, apply in watched.items()}
     watches = Watches(kube, state, watched)
@@ -204,7 +202,9 @@ async def _lead(
             return None
         problem = partitions.problems.get(name)
         accuracy = dict(starts.accuracy()).get(name)
-        return partition_status(found, state, loop.runner(name), now(), problem, starts=accuracy)
+        return partition_status(
+            found, state, loop.runner(name), state.now(), problem, starts=accuracy
+        )
 
     def on_decision(result: CycleResult) -> None:
         metrics.tally.decided(result)
@@ -220,7 +220,6 @@ async def _lead(
         past_shares=meter.past_shares,
         on_status=on_status,
         on_claim=metrics.claims.seen,
-        now=now,
     )
     starts = StartEstimates(state, loop.reconcilers, loop.runner, kube.times)
     statuses = PartitionStatusWriter(kube, state, overview)
@@ -241,10 +240,10 @@ async def _lead(
                     partitions.run(),
                     DevicePublisher(kube, state).run(),
                     templates.run(),
-                    ProfileExpiry(kube, state, now=now).run(),
+                    ProfileExpiry(kube, state).run(),
                     statuses.run(),
                     UnreadableReports(kube, state, events).run(),
-                    UsageRecorder(kube, settings.namespace, meter, now).run(),
+                    UsageRecorder(kube, settings.namespace, meter, state.now).run(),
                     crd_check.watch_crds(kube),
                     crd_check.explained(kube, watches.run),
                     loop.run(),
@@ -276,14 +275,13 @@ def _seen(apply: Apply, on_seen: OnSeen, body: dict[str, Any], *, deleted: bool 
 def _metered(
     state: State,
     meter: UsageMeter,
-    now: Callable[[], datetime],
     body: dict[str, Any],
     *,
     deleted: bool = False,
 ) -> None:
     """Apply a GPUServer, and count its usage until now."""
     state.apply_server(body, deleted=deleted)
-    meter.read_server(body["metadata"]["name"], now())
+    meter.read_server(body["metadata"]["name"], state.now())
 
 
 def _pod_changed(

@@ -71,8 +71,6 @@ class Cycles:
         Called with the result of each cycle in which a policy was called.
     past_shares
         Returns the mean dominant share that each namespace of a partition had lately.
-    now
-        The clock.
     times
         Those of the policies.
     """
@@ -83,7 +81,6 @@ class Cycles:
     tasks: asyncio.TaskGroup
     on_decision: Callable[[CycleResult], None]
     past_shares: Callable[[GPUPartition, datetime], Mapping[str, float]]
-    now: Callable[[], datetime]
     times: Times
 
     def __post_init__(self) -> None:
@@ -105,7 +102,7 @@ class Cycles:
         for name, waiting in self._demand.waiting.items():
             if (partition := self.state.partitions.get(name)) is not None:
                 generation = partition.metadata.generation
-                found = Explained(BEHIND_OWN_JOBS, None, 0, generation, self.now())
+                found = Explained(BEHIND_OWN_JOBS, None, 0, generation, self.state.now())
                 for uid in waiting.newly_behind():
                     self._of(uid).explain(uid, found)
 
@@ -163,7 +160,7 @@ class Cycles:
             self.tasks.create_task(self._preempt(name, kept, preemption))
         self._move(result)
         for job, gpus in await self.writer.write(partition, result, released):
-            pause = Pause.of(self.now(), self.times.reserved)
+            pause = Pause.of(self.state.now(), self.times.reserved)
             kept.memory.reserved[job.id] = Reservation(job, gpus, pause, result.chosen_by(job.id))
             self._queue.add_after(name, self.times.reserved)
         if any(self._demand.waiting[name].is_full(job.namespace) for job, _ in result.placed):
@@ -202,7 +199,7 @@ class Cycles:
     async def _decide(
         self, partition: GPUPartition, kept: _Partition, released: dict[str, set[str]]
     ) -> CycleResult:
-        name, now, result = partition.metadata.name, self.now(), CycleResult()
+        name, now, result = partition.metadata.name, self.state.now(), CycleResult()
         for expired in kept.memory.expire_reservations(now):
             self._jobs.delayed(expired.job.id, expired.job.namespace)
         kept.memory.past_shares = self.past_shares(partition, now)
@@ -268,7 +265,7 @@ class Cycles:
         waiting = self._demand.waiting[partition.metadata.name]
         for uid, said in result.not_grown.items():
             self._claims.not_grown(uid, said)
-        for uid, found in result.explained(partition.metadata.generation, self.now()):
+        for uid, found in result.explained(partition.metadata.generation, self.state.now()):
             if uid in nominated or not waiting.is_behind(uid):
                 self._of(uid).explain(uid, found)
 

@@ -43,7 +43,7 @@ class State:
         Namespace of the server Pods. Empty for a reader that creates none: then a server Pod counts
         only once its UID is in the GPUServer's status.
     now
-        The clock of the queues.
+        The clock of the operator and of the queues.
     archives
         Whether only records are kept of finished jobs with which nothing is left to do.
     """
@@ -55,6 +55,7 @@ class State:
         *,
         archives: bool = False,
     ) -> None:
+        self.now = now
         self.queues = WorkQueues(now, self.namespace_of)
         self.scarce_nodes: dict[str, frozenset[str]] = {}
         """Nodes with too little free CPU or memory for some waiting job, by partition."""

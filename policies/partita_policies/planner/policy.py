@@ -63,7 +63,7 @@ class PlannerParameters(Parameters):
         ge=0,
         description=(
             "Bound of the work for plans in a decision, in predictions for a set of jobs; 0: no "
-            "plans, the dual values decide alone."
+            "plans."
         ),
     )
 

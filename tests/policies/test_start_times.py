@@ -8,7 +8,7 @@ import pytest
 from partita_policies import GPU, Job, RunningJob, Snapshot, create
 from partita_policies.start_times import futures
 from partita_policies.start_times.calibration import Calibration
-from partita_policies.start_times.futures import Futures, Outlook, StartInterval, Unsaid
+from partita_policies.start_times.futures import FARTHEST, Futures, Outlook, StartInterval, Unsaid
 from partita_policies.start_times.history import PartitionHistory
 
 WHOLE = GPU("gpu", "node", 100, 8)
@@ -108,6 +108,7 @@ def test_the_runs_of_a_partition_stand_for_applications_never_seen() -> None:
     ("snapshot", "policy", "budget", "why"),
     [
         (at(9.0, job("next"), on=(running("service", lasting=True),)), "fifo", 60.0, Unsaid.NEVER),
+        (at(9.0, job("next"), on=(running("now", 4e10),)), "fifo", 60.0, Unsaid.NEVER),
         (at(9.0, job("next"), on=(running("now"),)), "fifo", 0.0, Unsaid.TOO_FAR),
         (at(9.0, *map(job, map(str, range(1000))), job("next")), "fifo", 60.0, Unsaid.TOO_FAR),
         (at(9.0, job("next")), "broken", 60.0, Unsaid.POLICY),
@@ -173,3 +174,5 @@ def test_intervals_hold_as_often_as_they_say_whatever_the_futures_say(wrong_by) 
         if number % 100 >= 10:
             held.append(stated.earliest <= start <= stated.latest)
     assert 0.87 <= sum(held) / len(held) <= 0.93
+    far = StartInterval(*[FARTHEST - 1] * 3)
+    assert calibration.corrected(0.0, far).latest <= FARTHEST

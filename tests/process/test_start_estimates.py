@@ -9,6 +9,7 @@ from partita.process.reconcilers import Reconcilers
 from partita.process.start_estimates import StartEstimates, differs
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.policy_runner import PolicyRunner
+from partita.scheduling.reasons import Reason, WaitingReason
 from partita.times import Times
 from partita_policies.start_times.futures import Futures
 from partita_policies.types import GPU, Job, RunningJob, Snapshot
@@ -43,6 +44,7 @@ class World:
         run = RunningJob("now", 100, started=NOW, duration=duration, namespace="team")
         gpu = GPU("shared-0", "node", 100, 8, running=(run,))
         left = tuple(job for job in jobs if job.name != placed)
+        self.jobs.demand.waiting["shared"].update({job.id: job for job in left})
         snapshot = Snapshot("shared", NOW + time, left, (gpu,))
         started = [(job, ("shared-0",)) for job in jobs if job.name == placed]
         found = CycleResult(left=snapshot, allocated={gpu.id: gpu}, placed=started, order=[*jobs])
@@ -74,6 +76,23 @@ async def test_what_waits_has_an_interval_or_a_reason_until_it_starts() -> None:
         world.decide(30.0, "next")  # it was preempted, and the clock was set back
         await until(lambda: world.said("next") is not None)
     assert world.said("next").latest > at(30)
+
+
+async def test_what_waits_for_something_else_has_no_estimate() -> None:
+    world = World()
+    why = {UIDS["next"]: WaitingReason(Reason.QUOTA_EXCEEDED, "a quota")}
+    world.jobs.expect(UIDS["next"], EstimatedStart(as_of=START))  # as an earlier operator
+    world.estimates.decided(CycleResult(left=Snapshot("shared", NOW, (), ()), why=why))
+    assert world.said("next") is None
+    world.decide(10.0, "next", "held")
+    refused = WaitingReason(Reason.POD_FORBIDDEN, "quota")
+    world.jobs.rejections.note(world.state.jobs[UIDS["next"]], refused, START)
+    world.jobs.expect(UIDS["next"], EstimatedStart(as_of=START))
+    world.jobs.reconcile(UIDS["next"], START)
+    assert world.said("next") is None
+    async with running(world.estimates.run()):
+        await until(lambda: world.said("held") is not None)
+    assert world.said("next") is None
 
 
 async def test_the_estimates_under_a_policy_that_was_replaced_meanwhile_are_dropped(

@@ -130,6 +130,11 @@ class ClaimReconciler:
 
     # Queries of other components.
 
+    def expected(self, uid: str) -> EstimatedStart | None:
+        """Return when a waiting claim is expected to be allocated, if that is known."""
+        record = self._records.get(uid)
+        return record.expected if record is not None else None
+
     def has(self, uid: str) -> bool:
         """Return whether a UID is that of a claim, or of one that is deleted."""
         known = (self._records, self.state.claims, self.state.allocated_claims())

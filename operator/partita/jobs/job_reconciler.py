@@ -134,6 +134,11 @@ class JobReconciler:
 
     # Queries of other components.
 
+    def expected(self, uid: str) -> EstimatedStart | None:
+        """Return when a waiting job is expected to start, if that is known."""
+        record = self.records.get(uid)
+        return record.expected if record is not None else None
+
     def partition_of(self, uid: str) -> str:
         """Return the name of the job's partition; empty if it is unknown."""
         record = self.records.get(uid)
@@ -283,7 +288,8 @@ class JobReconciler:
         self.demand.ask(request)
         found = why or self.demand.resolve(request, avoided_nodes(plan.attempts, now))
         if isinstance(found, WaitingReason):
-            record.why, record.position, record.explained = found, None, None
+            record.why = found
+            record.position = record.explained = record.expected = None
             return
         self.demand.waiting[request.partition][request.uid] = found
         if record.why is None:

@@ -100,8 +100,6 @@ class _Estimated:
     snapshot: Snapshot | None = None
     """What the last decision left, if no round has used it."""
     waiting: frozenset[str] = frozenset()
-    stated: dict[str, EstimatedStart] = field(default_factory=dict)
-    """By id of the job or claim."""
     round: _Round | None = None
     turns: "dict[str, Thought[tuple[Outlook | None, float]]]" = field(default_factory=dict)
     """The last one of each policy."""
@@ -143,10 +141,11 @@ class StartEstimates:
         kept.history.observe(replace(left, jobs=tuple(result.order), gpus=ledger))
         for job, _ in result.placed:
             kept.calibration.started(job.id, left.time)
-        kept.snapshot, kept.waiting = left, frozenset([job.id for job in left.jobs])
+        before, kept.waiting = kept.waiting, frozenset([job.id for job in left.jobs])
+        kept.snapshot = left
         kept.calibration.keep(kept.waiting)
-        for uid in kept.stated.keys() - kept.waiting:
-            del kept.stated[uid]
+        # An earlier operator may have stated when those start that wait for something else now.
+        for uid in (before | result.why.keys()) - kept.waiting:
             self.reconcilers.of(uid).expect(uid, None)
 
     def accuracy(self) -> Iterator[tuple[str, Accuracy]]:
@@ -157,9 +156,18 @@ class StartEstimates:
     async def run(self) -> None:
         """Compute in turns, one partition after the other, until cancelled."""
         while True:
-            turns = [await self._take_turn(*one) for one in list(self._partitions.items())]
+            turns = [await self._try_turn(*one) for one in list(self._partitions.items())]
             if not any(turns):
                 await asyncio.sleep(self.times.estimate_starts)
+
+    async def _try_turn(self, name: str, kept: _Estimated) -> bool:
+        """Take a turn; log an exception, so that a bug here does not stop the operator."""
+        try:
+            return await self._take_turn(name, kept)
+        except Exception:  # noqa: BLE001 - see the docstring
+            self._log.exception("no estimates", partition=name)
+            kept.round = None
+            return False
 
     async def _take_turn(self, name: str, kept: _Estimated) -> bool:
         """Compute some futures of a partition; return whether its round goes on."""
@@ -201,23 +209,25 @@ class StartEstimates:
     ) -> None:
         """Publish what the futures say under the active policy; count what a shadow changes."""
         if current.active is None:
-            self._state_all(kept, outlook)
+            self._state_all(kept, current.snapshot.partition, outlook)
         elif runner is not None and runner.spec == current.spec:
             runner.shadow_counts[current.shadow].waits.add(current.active, outlook)
 
-    def _state_all(self, kept: _Estimated, outlook: Outlook) -> None:
+    def _state_all(self, kept: _Estimated, partition: str, outlook: Outlook) -> None:
+        # Of those that waited at the last decision: some may wait for something else since then.
+        waiting = kept.waiting & self.reconcilers.jobs.demand.waiting.get(partition, {}).keys()
         for uid in outlook.unsaid:
-            if uid in kept.waiting:
-                self._publish(kept, uid, unsaid(outlook, uid))
+            if uid in waiting:
+                self._publish(uid, unsaid(outlook, uid))
         for uid, sampled in outlook.starts.items():
-            if uid in kept.waiting:
+            if uid in waiting:
                 stated = kept.calibration.predict(uid, outlook.time, sampled)
-                self._publish(kept, uid, estimate(outlook.time, stated))
+                self._publish(uid, estimate(outlook.time, stated))
 
-    def _publish(self, kept: _Estimated, uid: str, new: EstimatedStart) -> None:
-        if differs(kept.stated.get(uid), new):
-            kept.stated[uid] = new
-            self.reconcilers.of(uid).expect(uid, new)
+    def _publish(self, uid: str, new: EstimatedStart) -> None:
+        reconciler = self.reconcilers.of(uid)
+        if differs(reconciler.expected(uid), new):
+            reconciler.expect(uid, new)
 
 
 def estimate(time: float, stated: StartInterval) -> EstimatedStart:

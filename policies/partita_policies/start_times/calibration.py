@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from statistics import median
 
-from partita_policies.start_times.futures import PROBABILITY, StartInterval
+from partita_policies.start_times.futures import FARTHEST, PROBABILITY, StartInterval
 
 __all__ = ["Accuracy", "Calibration"]
 
@@ -87,7 +87,7 @@ class Calibration:
         margin = self._margin * _scale(time, sampled)
         centre = max((sampled.earliest + sampled.latest) / 2, time)
         earliest = min(max(sampled.earliest - margin, time), centre)
-        latest = max(sampled.latest + margin, centre)
+        latest = min(max(sampled.latest + margin, centre), time + FARTHEST)
         return StartInterval(earliest, min(max(sampled.middle, earliest), latest), latest)
 
     @property

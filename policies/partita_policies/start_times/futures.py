@@ -32,7 +32,7 @@ from partita_policies.simulator.tasks import Application, Task
 from partita_policies.start_times.history import Past
 from partita_policies.types import Job, Policy, RunningJob, Snapshot, Step
 
-__all__ = ["NOTICEABLE", "PROBABILITY", "Futures", "Outlook", "StartInterval", "Unsaid"]
+__all__ = ["FARTHEST", "NOTICEABLE", "PROBABILITY", "Futures", "Outlook", "StartInterval", "Unsaid"]
 
 PROBABILITY = 0.9
 """Probability with which an interval shall hold."""
@@ -63,6 +63,9 @@ _Future = Mapping[str, tuple[float, str]]
 _NEVER = (inf, "")
 NOTICEABLE = 0.8
 """A start is noticeably sooner after this part of the wait, or less. An assumption."""
+FARTHEST = 10 * 365 * 86400.0
+"""Seconds after which a start counts as never: an expectedDuration may be thousands of years, and
+no client reads a time after the year 2999."""
 
 
 class Unsaid(StrEnum):
@@ -238,6 +241,7 @@ class Futures:
     def outlook(self) -> Outlook:
         """Return what the futures so far say."""
         time, ids = self._snapshot.time, [job.id for job in self._snapshot.jobs]
+        last = time + FARTHEST
         if self._only:
             ids = [self._only, *(job.id for job in self._changed)]
         if self._why is None and self._wanted and len(self._sampled) < self._least:
@@ -246,12 +250,12 @@ class Futures:
             return Outlook(time, {}, dict.fromkeys(ids, self._why))
         said = [*self._wanted, *self._changed] if self._wanted else []
         found = {job.id: _interval(job.id, self._sampled, time) for job in said}
-        starts = {job_id: one for job_id, one in found.items() if one.latest < inf}
+        starts = {job_id: one for job_id, one in found.items() if one.latest < last}
         why = Unsaid.NEVER if self._reached == inf else Unsaid.TOO_FAR
         unsaid = {i: why if i in found else Unsaid.TOO_FAR for i in ids if i not in starts}
         reached = self._reached + self._origin
         earliest = {i: min(one.earliest, reached) for i, one in found.items() if i not in starts}
-        not_before = {job_id: found for job_id, found in earliest.items() if found < inf}
+        not_before = {job_id: found for job_id, found in earliest.items() if found < last}
         return Outlook(time, starts, unsaid, not_before, self._sampled)
 
     def _resumed(

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from adversary.actions import Action
 from adversary.stage import Stage
-from support.clusters import ApiServer, leave_out, server_of_its_own, within
+from support.clusters import ApiServer, connections_ended, leave_out, server_of_its_own, within
 
 HERE = Path(__file__).parent
 
@@ -54,3 +54,4 @@ async def stage(api_server: ApiServer) -> AsyncIterator[Stage]:
         stage = Stage(api_server)
         yield stage
         await stage.close()
+        await connections_ended()

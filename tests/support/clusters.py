@@ -35,6 +35,7 @@ __all__ = [
     "api",
     "api_server",
     "check_for_tests",
+    "connections_ended",
     "kubectl",
     "namespace",
     "server_of_its_own",
@@ -318,6 +319,11 @@ async def connections() -> AsyncIterator[None]:
     One that stays open fails the test that left it, not the one in which Python finds it.
     """
     yield
+    await connections_ended()
+
+
+async def connections_ended() -> None:
+    """Wait until this loop has no connection any more."""
     selector = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]
     # the loop's own wake-up
     await until(lambda: len(selector.get_map()) <= 1)

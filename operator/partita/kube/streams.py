@@ -52,8 +52,16 @@ async def stream(
                 raise from_response(what, response.status, await response.read(), None)
             yield response.response.content
         finally:
-            response.response.close()
+            _abort(response.response)
     except ApiException as error:
         raise KubernetesError(what, error.status or 0, str(error.reason)) from error
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise unanswered(what, error) from error
+
+
+def _abort(response: aiohttp.ClientResponse) -> None:
+    """End a connection without TLS's closing handshake, for which an event loop may not wait."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+    response.close()

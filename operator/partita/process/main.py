@@ -327,9 +327,11 @@ async def _stopped_before(work: Awaitable[Any], stop: asyncio.Event) -> bool:
     """Await some work; return whether the operator was stopped before the work was done."""
     task = asyncio.ensure_future(work)
     stopped = asyncio.ensure_future(stop.wait())
-    done, pending = await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    for other in pending:
-        other.cancel()
+    try:
+        done, _ = await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        task.cancel()
+        stopped.cancel()
     if task in done:
         await task
         return False

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
 from partita.claims.claim_allocations import ClaimAllocations
@@ -30,6 +31,7 @@ from support.fake_kube import FakeKube, Notes
 UID = "uid-serve-1-gpu"
 RUNNING, ENDED = (pod_status(p, started=START, finished=START) for p in ("Running", "Succeeded"))
 
+SEVERAL = "This pod has more than one PodDisruptionBudget, which eviction does not support."
 CLEARED = {"status": {"allocation": None, "reservedFor": None}}
 
 
@@ -78,9 +80,12 @@ async def test_a_running_pod_whose_allocation_is_cleared_is_evicted() -> None:
     assert not world.claims.record(UID).plan.release
 
 
-async def test_a_claim_whose_pod_a_budget_protects_still_notes_that_it_is_deleted() -> None:
+@pytest.mark.parametrize(("status", "why"), [(429, "budget"), (500, SEVERAL)])
+async def test_a_claim_whose_pod_a_budget_protects_still_notes_that_it_is_deleted(
+    status: int, why: str
+) -> None:
     world = World({"claim-other": allocation("other", memory=35 * GIB)}, RUNNING)
-    world.kube.errors = [UnavailableError("evict", 429, "budget")]
+    world.kube.errors = [UnavailableError("evict", status, why)]
     await world.carry_out()
     assert world.state.queues.jobs.processing == set()
     assert [said.partition(": ")[0] for said in world.notes.said] == ["NotEvicted"]

@@ -1,6 +1,8 @@
 """A cycle's jobs get their Pods, then their GPUs, and are then started."""
 
+from contextlib import suppress
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -138,6 +140,14 @@ class TestACycle:
         assert uid == world.claim_uid()
         assert (entry["name"], entry["jobUID"], entry["podUID"]) == (CLAIM, UID, "pod-train-1")
         assert [a.pod_uid for a in world.look().attempts] == ["pod-train-1"]
+
+    async def test_a_job_starts_although_its_start_cannot_be_reported(self, monkeypatch):
+        world = World()
+        monkeypatch.setattr(world.notes, "emit", Mock(side_effect=KeyError))
+        with suppress(KeyError):
+            await world.place()
+        await world.settled()
+        assert world.writes()[-1] == ("patch", "train-1")
 
     async def test_a_refused_pod_holds_no_gpu_and_others_start(self):
         world = World(job_body(), job_body("other"))

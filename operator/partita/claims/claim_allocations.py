@@ -165,7 +165,7 @@ class ClaimAllocations:
             grace = None if eviction.grace is None else min(eviction.grace, pod.grace)
             await self.kube.evict(pod.name, pod.namespace, uid=pod.uid, grace=grace)
         except UnavailableError as error:
-            if error.status != _TOO_MANY_REQUESTS:
+            if error.status != _TOO_MANY_REQUESTS and "PodDisruptionBudget" not in error.message:
                 raise
             self.claims.not_evicted(uid, self.state.now())
             self.events.warn(
@@ -218,5 +218,5 @@ def _prepared(claim: ClaimView, why: WaitingReason) -> dict[str, Any] | None:
 _LONGEST = 512
 """Characters of what is said of an eviction."""
 _TOO_MANY_REQUESTS = 429
-"""Answer to the eviction of a Pod that a PodDisruptionBudget protects
-(https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/)."""
+"""Answer to the eviction of a Pod that a PodDisruptionBudget protects; of one that several protect
+it is 500 (https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/)."""

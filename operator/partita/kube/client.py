@@ -292,7 +292,7 @@ class Kube:
         Raises
         ------
         UnavailableError
-            With status 429 if a PodDisruptionBudget protects the Pod.
+            With status 429 if a PodDisruptionBudget protects the Pod; 500 if several do.
         ConflictError
             If another Pod has its name.
         """

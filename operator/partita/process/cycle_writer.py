@@ -88,7 +88,7 @@ class CycleWriter:
         since, name = self.state.now(), partition.metadata.name if partition is not None else ""
         placed = {job.id: (job, gpus) for job, gpus in result.placed}
         claims: dict[str, ClaimView] = {}  # of the placed jobs whose Pods exist
-        started: set[str] = set()
+        started: dict[str, asyncio.Task[None]] = {}
         late: set[str] = set()
         self._queue.start(*placed)
         try:
@@ -124,15 +124,15 @@ class CycleWriter:
             for uid in claims:
                 job, gpus = placed[uid]
                 if all(written[gpu] for gpu in gpus):
-                    started.add(uid)
+                    # Before it is reported: from here on the task ends the processing.
+                    started[uid] = self.spawn(self.claims.carry_out(uid))
                     self._report(job, gpus, pods[uid], result, name)
         finally:
             # The next reconciliation of the job or the claim releases a partial allocation.
-            for uid in placed.keys() - started - late:
+            for uid in placed.keys() - started.keys() - late:
                 self._done(uid)
-        tasks = [self.spawn(self.claims.carry_out(uid)) for uid in claims if uid in started]
-        if tasks:
-            await asyncio.wait(tasks, timeout=self.kube.times.pods_started)
+        if started:
+            await asyncio.wait(started.values(), timeout=self.kube.times.pods_started)
         return [placed[uid] for uid in late]
 
     def _report(

@@ -76,9 +76,6 @@ async def test_a_flood_of_claims_of_one_namespace_does_not_delay_another() -> No
     written = [name for _, name, _ in world.kube.writes]
     assert written.index("one") <= 1
     assert written.index("bad") < len(written) - 20
-    for name in written[-20:]:
-        said = world.kube.objects[name]["metadata"]["annotations"]["partita.dev/status"]
-        assert said.startswith("NoPod: no Pod uses it, nor 100 other claims of namespace team-a")
 
 
 async def test_a_newer_reason_that_a_slow_write_replaced_is_written_again() -> None:

@@ -36,6 +36,7 @@ class TestClaim:
 
     def test_annotations_stand_in_for_the_capacity_that_older_api_servers_drop(self) -> None:
         amounts = {"partita.dev/gpu-memory": "6Gi", "partita.dev/gpu-threads": "50"}
+        amounts["partita.dev/queue-position"] = "9" * 5000  # what Python refuses to read
         claim = a_claim(memory=None, metadata={"annotations": amounts})
         assert (claim.memory, claim.threads, claim.problem) == (6 * GIB, 50, "")
         claim = a_claim(memory="8Gi", metadata={"annotations": amounts})

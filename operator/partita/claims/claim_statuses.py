@@ -121,12 +121,6 @@ class ClaimStatuses:
             if claim is None:
                 return
             text = f"{why.reason}: {why.message}"[:_LONGEST]
-            if self._is_one_too_many(uid, why):
-                text = (
-                    f"{why.reason}: no Pod uses it, nor {MOST_UNUSED} other claims of namespace "
-                    f"{claim.namespace}, so this is said last: use a ResourceClaimTemplate "
-                    "instead, or delete claims that no Pod needs"
-                )
             known = (claim.status, claim.position, claim.expected) == (text, position, expected)
             self._notify(uid, why, silently=known)
             if known:

@@ -184,7 +184,7 @@ class ClaimView:
 
 
 def _position(text: str) -> int | None:
-    return int(text) if text.isdecimal() else None
+    return int(text) if text.isdecimal() and len(text) < 10 else None
 
 
 def _expected(text: str) -> EstimatedStart | None:

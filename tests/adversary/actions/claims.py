@@ -84,7 +84,7 @@ async def claims_that_no_pod_uses(attacker: Attacker) -> None:
     for n in range(MOST_UNUSED + 3):
         body = {"metadata": {"name": f"unused-{n}"}, "spec": spec}
         (await attacker.api.post(attacker.resource_path("resourceclaims"), body)).ok()
-    await _say(attacker, f"nor {MOST_UNUSED} other claims", 3)
+    await _say(attacker, "no Pod uses it", MOST_UNUSED + 3)
 
 
 async def _say(attacker: Attacker, text: str, number: int) -> None:

@@ -129,7 +129,7 @@ def test_time_since_never_runs_backwards():
     assert seconds_since(None, now) == 0
 
 
-def test_later_than_python_can_hold_is_the_last_time_there_is():
+def test_later_than_can_be_written_is_the_last_time_there_is():
     now = datetime(2026, 11, 21, 15, tzinfo=UTC)
     assert later(now, 5) == now + timedelta(seconds=5)
-    assert now < later(now, 1e300) == later(now, 10**12)
+    assert now < later(now, 1e300) == parse_time(later(now, 10**12))

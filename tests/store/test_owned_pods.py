@@ -155,6 +155,7 @@ class TestRemovedPods:
 
     def test_nothing_is_kept_of_a_job_that_is_gone(self):
         state = a_state(job_body(), pod_body())
-        take(state, pod_body(), deleted=True)
+        # Its grace period was thousands of years.
+        take(state, pod_body(metadata={"deletionTimestamp": "5195-01-01T00:00:00Z"}), deleted=True)
         take(state, job_body(), deleted=True)
         assert state.pods_of("uid-train") == []

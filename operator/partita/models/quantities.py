@@ -237,11 +237,12 @@ def format_time(value: datetime) -> str:
 
 
 def later(time: datetime, seconds: float) -> datetime:
-    """Return the time plus some seconds, or the last time that Python can represent."""
+    """Return the time plus some seconds, or the last time that can be written."""
+    last = datetime(_LAST_YEAR, 12, 31, tzinfo=time.tzinfo)
     try:
-        return time + timedelta(seconds=seconds)
+        return min(time + timedelta(seconds=seconds), last)
     except OverflowError:
-        return datetime.max.replace(tzinfo=time.tzinfo)
+        return last
 
 
 def seconds_since(start: datetime | None, now: datetime) -> float:

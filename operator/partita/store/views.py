@@ -7,12 +7,13 @@ from typing import Any, Self
 
 from partita.constants import ALLOCATION_GATE, ANNOTATION_TEMPLATE, GROUP
 from partita.models.events import EventSubject
-from partita.models.quantities import parse_amount, parse_time
+from partita.models.quantities import parse_amount
 from partita.pods.gpu_operator import maintenance
 from partita.pods.job_pod import is_gpu_resource
 from partita.pods.node_rules import Taint
 from partita.pods.outcome import PodOutcome, read_outcome
 from partita.pods.own_claims import own_claim
+from partita.pods.pod_status import read_time
 from partita.pods.probe_pod import probe_name
 from partita.pods.requests import Requests, requests_of
 from partita.pods.startup import UNDERWAY, Startup, read_startup
@@ -199,7 +200,7 @@ def _deletion_time(meta: Json) -> datetime | None:
     """
     time = meta.get("deletionTimestamp")
     removed = meta.get("deletionGracePeriodSeconds") == 0 and not meta.get("finalizers")
-    return parse_time(time) if time and not removed else None
+    return read_time(time) if time and not removed else None
 
 
 def _grace(body: Json) -> int:

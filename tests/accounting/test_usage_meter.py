@@ -134,6 +134,8 @@ def test_nothing_is_counted_before_the_records_are_read() -> None:
 def test_without_a_record_counting_starts_now() -> None:
     ledger = {"u": allocation(memory=GIB, since=at(-10_000))}
     _, meter = begun(server_body(allocations=ledger))
+    ahead = START + timedelta(days=9)
+    meter.resume([DailyUsage(ahead.date(), ahead)], START)  # of a clock that was wrong
     meter.read(at(10))
     (found,) = amounts(meter).values()
     assert found.gib_seconds_allocated == 10

@@ -62,9 +62,10 @@ class UsageMeter:
         """Continue after the last record, also if another process has written it.
 
         What is still allocated is counted from the end of the record on. Without a record counting
-        starts now.
+        starts now. Days to come are left out: a clock that was ahead has counted them.
         """
-        self._earlier, self._past = {record.day: record for record in records}, {}
+        self._past = {}
+        self._earlier = {one.day: one for one in records if one.day <= now.date()}
         last = self._earlier.pop(max(self._earlier), None) if self._earlier else None
         self.days = {} if last is None else {last.day: last}
         self._until = now if last is None else last.until

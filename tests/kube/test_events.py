@@ -89,8 +89,9 @@ async def test_a_flood_of_one_namespace_is_cut_off_and_does_not_delay_those_of_o
     for n in range(7000):
         events.warn(a_job(), "Reason", f"message {n}")
     assert len(events._said) <= 5000
-    events.warn(EventSubject.pod("team-b", "serve", "uid-b"), "Reason", "message")
+    events.warn(EventSubject.pod("team-b", "a-" * 126, "uid-b"), "Reason", "message")
     await all_written(events)
+    assert max(len(event["metadata"]["name"]) for event in written(kube)) < 254
     spaces = [event["metadata"]["namespace"] for event in written(kube)]
     assert (spaces.index("team-b") <= 1, len(spaces)) == (True, 501)
 

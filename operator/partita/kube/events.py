@@ -33,6 +33,9 @@ _MAX_MESSAGE = 1024
 """Maximum length of an Event's message in the API server (characters)."""
 
 
+_LONGEST_NAME = 230
+"""Characters of an object's name in that of its Event, which has at most 253: Pods may have as
+many."""
 _OF_THE_CLUSTER = "default"
 """Namespace of Events about cluster-scoped objects; the API server accepts no other namespace
 (ValidateEvent in pkg/apis/core/validation/events.go)."""
@@ -99,7 +102,7 @@ class Events:
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         event: dict[str, Any] = {
             "metadata": {
-                "name": f"{subject.name}.{time.time_ns():x}",
+                "name": f"{subject.name[:_LONGEST_NAME].rstrip('-.')}.{time.time_ns():x}",
                 "namespace": subject.namespace or _OF_THE_CLUSTER,
             },
             "involvedObject": {

@@ -93,16 +93,19 @@ class _Candidate:
 
     @property
     def rule(self) -> WaitingRule:
-        """The policy's rule to let jobs wait although they fit."""
-        reason: object = getattr(self.policy, "waiting_reason", "")
-        budget: object = getattr(self.policy, "slowdown_budget", None)
-        kept: object = getattr(self.policy, "kept_for", None)
-        return WaitingRule(
-            _cut(reason) if isinstance(reason, str) else "",
-            getattr(self.policy, "in_order", False) is True,
-            float(budget) if isinstance(budget, int | float) else None,
-            _names(kept) if isinstance(kept, dict) else {},
-        )
+        """The policy's rule to let jobs wait although they fit; none if it cannot be read."""
+        try:
+            reason: object = getattr(self.policy, "waiting_reason", "")
+            budget: object = getattr(self.policy, "slowdown_budget", None)
+            kept: object = getattr(self.policy, "kept_for", None)
+            return WaitingRule(
+                _cut(reason) if isinstance(reason, str) else "",
+                getattr(self.policy, "in_order", False) is True,
+                float(budget) if isinstance(budget, int | float) else None,
+                _names(kept) if isinstance(kept, dict) else {},
+            )
+        except Exception:  # noqa: BLE001 - third-party code, which must not stop a partition
+            return WaitingRule()
 
     async def ask(self, snapshot: Snapshot, budget: float) -> list[Placement]:
         """Return the policy's decision.

@@ -31,7 +31,6 @@ from support.fake_kube import FakeKube, Notes
 UID = "uid-serve-1-gpu"
 RUNNING, ENDED = (pod_status(p, started=START, finished=START) for p in ("Running", "Succeeded"))
 
-SEVERAL = "This pod has more than one PodDisruptionBudget, which eviction does not support."
 CLEARED = {"status": {"allocation": None, "reservedFor": None}}
 
 
@@ -80,10 +79,10 @@ async def test_a_running_pod_whose_allocation_is_cleared_is_evicted() -> None:
     assert not world.claims.record(UID).plan.release
 
 
-@pytest.mark.parametrize(("status", "why"), [(429, "budget"), (500, SEVERAL)])
-async def test_a_claim_whose_pod_a_budget_protects_still_notes_that_it_is_deleted(
-    status: int, why: str
-) -> None:
+@pytest.mark.parametrize(
+    ("status", "why"), [(429, "budget"), (500, "more than one PodDisruptionBudget")]
+)
+async def test_a_claim_whose_pod_budgets_protect_still_notes_that_it_is_deleted(status, why):
     world = World({"claim-other": allocation("other", memory=35 * GIB)}, RUNNING)
     world.kube.errors = [UnavailableError("evict", status, why)]
     await world.carry_out()

@@ -203,10 +203,6 @@ class TestEnding:
         found = plan(running, claim=a_claim(status=RESERVED), ending=DRAINED)
         assert (found.restore, found.evict) == (None, running)
 
-    def test_an_unused_allocation_that_the_ledger_lacks_is_taken_back(self) -> None:
-        found = plan(a_claiming_pod(), claim=a_claim(status=ALLOCATED))
-        assert (found.take_back, found.restore) == (True, None)
-
     def test_a_pod_whose_allocation_was_cleared_keeps_its_entry_until_it_has_ended(self) -> None:
         running = a_claiming_pod(node="node-1", phase="Running")
         found = plan(running, allocated=LEDGER, was_allocated=True)

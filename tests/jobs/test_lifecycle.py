@@ -301,11 +301,6 @@ class TestWritesThatAreMissing:
         made = plan_job(a_job(), around(a_pod(status=pod_status("Running"))), NOW)
         assert (last(made).outcome, last(made).memory) == (Outcome.EVICTED, 0)
 
-    def test_a_status_that_is_never_taken_holds_nothing_up(self):
-        there = around(a_pod(status=ended(0)), allocated=1, status_refused=True)
-        made = plan_job(a_job(), there, NOW)
-        assert (made.phase, made.release) == (Phase.SUCCEEDED, True)
-
 
 class TestManyAttempts:
     def test_only_the_last_of_those_that_do_not_count_are_kept(self):

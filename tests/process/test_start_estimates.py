@@ -79,17 +79,16 @@ async def test_what_waits_has_an_interval_or_a_reason_until_it_starts() -> None:
 
 
 async def test_what_waits_for_something_else_has_no_estimate() -> None:
-    world = World()
-    why = {UIDS["next"]: WaitingReason(Reason.QUOTA_EXCEEDED, "a quota")}
-    world.jobs.expect(UIDS["next"], EstimatedStart(as_of=START))  # as an earlier operator
-    world.estimates.decided(CycleResult(left=Snapshot("shared", NOW, (), ()), why=why))
+    world, uid, old = World(), UIDS["next"], EstimatedStart(as_of=START)
+    why = WaitingReason(Reason.QUOTA_EXCEEDED, "a quota")
+    world.jobs.expect(uid, old)  # as an earlier operator
+    left = Snapshot("shared", NOW, (), ())
+    world.estimates.decided(CycleResult(left=left, why={uid: why}))
     assert world.said("next") is None
     world.decide(10.0, "next", "held")
-    refused = WaitingReason(Reason.POD_FORBIDDEN, "quota")
-    world.jobs.rejections.note(world.state.jobs[UIDS["next"]], refused, START)
-    world.jobs.expect(UIDS["next"], EstimatedStart(as_of=START))
-    world.jobs.reconcile(UIDS["next"], START)
-    assert world.said("next") is None
+    world.jobs.expect(uid, old)
+    world.jobs.rejections.note(world.state.jobs[uid], why, START)
+    world.jobs.reconcile(uid, START)
     async with running(world.estimates.run()):
         await until(lambda: world.said("held") is not None)
     assert world.said("next") is None

@@ -31,13 +31,7 @@ async def leave_one(over: list[str]) -> None:
     await asyncio.sleep(0)
 
 
-def test_what_waits_for_what_was_cancelled_ends_too() -> None:
-    over: list[str] = []
-    asyncio.run(alone(leave_one(over), QUICK))
-    assert over == ["watch"]
-
-
-def test_a_failure_is_told_once_all_has_ended() -> None:
+def test_a_failure_is_told_once_what_waits_for_what_was_cancelled_has_ended() -> None:
     over: list[str] = []
 
     async def fail() -> None:

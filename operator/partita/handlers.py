@@ -163,7 +163,7 @@ class _InTurns:
                 yield line + b"\n"
             else:
                 self.memo.changed[JOBS](known)
-                await asyncio.sleep(0)  # others have their turn
+            await asyncio.sleep(0)  # others have their turn: kopf starts a task for each line
 
 
 def _known(line: bytes, jobs: Mapping[str, SharedGPUJob]) -> Any:

@@ -70,6 +70,11 @@ async def test_in_the_watches_of_kopf_namespaces_take_turns_without_the_operator
         known = {n: Mock(metadata=Mock(resource_version=of)) for n, of in enumerate(("7", "6"))}
         connection = await log_in(Operator(Mock(api=api), {}, {JOBS: told}, Mock(), known))  # type: ignore[arg-type]
         read = (await connection.aiohttp_session.get(server.url)).content.iter_chunked(1)
-        assert [line.decode() async for line in read] == [single, many, more]
+        lines, others = list[str](), Mock()
+        async for line in read:
+            assert others.call_count == len(lines)
+            lines.append(line.decode())
+            asyncio.get_running_loop().call_soon(others)
+        assert lines == [single, many, more]
         await connection.aiohttp_session.close()
     told.assert_called_once_with(events[0]["object"])

@@ -12,7 +12,6 @@ at once, and after 410 Gone an informer lists again. And in its watches namespac
 the operator's own writes are left out: kopf needs .6 ms for an event.
 """
 
-import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -163,7 +162,7 @@ class _InTurns:
                 yield line + b"\n"
             else:
                 self.memo.changed[JOBS](known)
-            await asyncio.sleep(0)  # others have their turn: kopf starts a task for each line
+            await self.memo.kube.turns.next()  # kopf starts a task for each line
 
 
 def _known(line: bytes, jobs: Mapping[str, SharedGPUJob]) -> Any:

@@ -16,6 +16,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 from kube.conftest import Server, failure, server
 from partita.handlers import RECURSION_LIMIT, Operator, job_changed, log_in
 from partita.kube.client import JOBS, Kube
+from partita.kube.turns import Turns
 from partita.models.json_text import parse
 from partita.process.watches import follow
 from support.polling import TIMEOUT
@@ -68,7 +69,8 @@ async def test_in_the_watches_of_kopf_namespaces_take_turns_without_the_operator
     server.answers = [flood]
     async with ApiClient(Configuration(host=server.url)) as api:
         known = {n: Mock(metadata=Mock(resource_version=of)) for n, of in enumerate(("7", "6"))}
-        connection = await log_in(Operator(Mock(api=api), {}, {JOBS: told}, Mock(), known))  # type: ignore[arg-type]
+        kube = Mock(api=api, turns=Turns())
+        connection = await log_in(Operator(kube, {}, {JOBS: told}, Mock(), known))  # type: ignore[arg-type]
         read = (await connection.aiohttp_session.get(server.url)).content.iter_chunked(1)
         lines, others = list[str](), Mock()
         async for line in read:

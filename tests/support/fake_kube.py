@@ -16,6 +16,7 @@ from partita.kube.errors import (
     UnavailableError,
 )
 from partita.kube.fence import may_send
+from partita.kube.turns import Turns
 from partita.models.events import UserEvent
 from partita.models.quantities import format_time
 from partita.times import Times
@@ -44,6 +45,7 @@ class FakeKube:
         self.objects = {body["metadata"]["name"]: copy.deepcopy(body) for body in bodies}
         self.errors: list[KubernetesError | None] = []
         self.meanwhile: Callable[[], None] | None = None
+        self.turns = Turns()
         self.answers = asyncio.Event()
         self.answers.set()
         self.writes: list[tuple[str, str, Any]] = []

@@ -152,7 +152,7 @@ class StatusWriter:
                 except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
                     self._log.exception("status not computed", uid=uid)
                     queues.jobs.add_after(uid, self.kube.times.retry_after)
-                await asyncio.sleep(0)
+                await self.kube.turns.next()
 
     async def _next(self) -> tuple[str, bool]:
         """Wait until a status is due; return the job's UID and whether the status was deferred."""

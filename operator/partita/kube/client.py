@@ -47,6 +47,7 @@ from partita.kube.kinds import (
 )
 from partita.kube.pages import ListPage, pages
 from partita.kube.streams import stream
+from partita.kube.turns import Turns
 from partita.models.json_text import parse
 from partita.times import Times
 
@@ -122,6 +123,8 @@ class Kube:
     def __post_init__(self) -> None:
         self.writes: Counter[tuple[str, str]] = Counter()
         """Number of writes, by verb and plural."""
+        self.turns = Turns()
+        """Of those who read and process what the watches report."""
         self._log = structlog.get_logger().bind(part="kube")
 
     async def list(

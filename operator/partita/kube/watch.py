@@ -1,6 +1,5 @@
 """A watch request for the changes of a kind of objects after a resource version."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
@@ -59,10 +58,10 @@ async def watch(
     # The time limit detects a connection that broke without being closed.
     path, seconds = kind.path(namespace=namespace), kube.times.watch + 30
     async with stream(kube.api, what, path, query, seconds=seconds) as content:
-        yield _events(what, content)
+        yield _events(kube, what, content)
 
 
-async def _events(what: str, content: aiohttp.StreamReader) -> Events:
+async def _events(kube: Kube, what: str, content: aiohttp.StreamReader) -> Events:
     async for line in lines_in_turns(content):
         try:
             event = parse(line)
@@ -72,7 +71,7 @@ async def _events(what: str, content: aiohttp.StreamReader) -> Events:
             code = int(event["object"].get("code", 500))
             raise from_response(what, code, orjson.dumps(event["object"]), None)
         yield event["type"], event["object"]
-        await asyncio.sleep(0)  # others have their turn
+        await kube.turns.next()
 
 
 async def lines_in_turns(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

@@ -134,7 +134,7 @@ class Loop:
                 self._log.exception("job not reconciled", uid=uid)
                 self._queue.add_after(uid, self.kube.times.retry_after)
             self.state.queues.job_statuses.add(uid)
-            await asyncio.sleep(0)
+            await self.kube.turns.next()
             if loop.time() >= until:
                 return
 

@@ -70,4 +70,6 @@ def keeps(uid: str, state: State, released: Mapping[str, Collection[str]]) -> bo
     released
         UIDs of claims whose allocations are being released, by GPUServer.
     """
-    return any(holder not in released.get(server, ()) for server, holder in state.places(uid))
+    return state.is_allocated(uid) and any(
+        holder not in released.get(server, ()) for server, holder in state.places(uid)
+    )

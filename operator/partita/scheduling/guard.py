@@ -91,6 +91,8 @@ class Guard:
                 if one.lasting:
                     self._lasting_of[one.namespace] += amounts_of(one, gpu).memory
         self._smallest = min(gpus, key=lambda gpu: gpu.memory, default=None)
+        self._limits: dict[tuple[object, ...], WaitingReason | None] = {}
+        """The limits of jobs that ask for the same, until another job is placed."""
 
     def check(self, placements: Iterable[Placement], snapshot: Snapshot) -> GuardResult:
         """Check a policy's answer to a snapshot, in order, and allocate the valid placements."""
@@ -180,7 +182,13 @@ class Guard:
         """Return the limit that a job would exceed on every GPU; `lasting` as below."""
         if not job.lasting and job.namespace not in self.quotas:
             return None  # as for most jobs, of which each cycle asks
-        return self._limit_reached(job, self.least_taken(job), lasting=lasting)
+        if lasting is not None:
+            return self._limit_reached(job, self.least_taken(job), lasting=lasting)
+        asks = job.memory, job.context_memory, job.gpus, job.slots, job.clients
+        key = (job.namespace, job.lasting, *asks, job.alone, job.alone_by_faults)
+        if key not in self._limits:
+            self._limits[key] = self._limit_reached(job, self.least_taken(job))
+        return self._limits[key]
 
     def _limit_reached(
         self, job: Job, taken: GPUAmounts, *, lasting: GPUAmounts | None = None
@@ -268,6 +276,7 @@ class Guard:
 
     def _add(self, job: Job, charged: GPUAmounts, taken: GPUAmounts, *, jobs: int) -> None:
         """Count amounts that are charged to a job's namespace, and those that it takes of GPUs."""
+        self._limits.clear()
         held = self.held.get(job.namespace, Held())
         self.held[job.namespace] = Held(held.amounts.plus(charged), held.jobs + jobs)
         if job.lasting:

@@ -105,8 +105,8 @@ class ClaimReconciler:
             why = WaitingReason(
                 why.reason, f"{why.message}; its Pod was not bound: {record.not_bound}"
             )
-        if (pod := self.pod_of(uid)) is not None:
-            why = explain_surge(why, pod, partial(self._holders, pod, found.time))
+        if record.pod is not None:
+            why = explain_surge(why, record.pod, partial(self._holders, record.pod, found.time))
         record.why, record.position = why, found.position
         if record.is_outdated:
             self.state.queues.claim_statuses.add(uid)
@@ -349,6 +349,7 @@ class ClaimReconciler:
     def _enqueue(self, uid: str, record: ClaimRecord, now: datetime) -> None:
         if (pod := self.pod_of(uid)) is not None:
             record.avoid_rejecting(self._rejecting.of(pod, now))
+        record.pod = pod
         request, avoided = self._request(uid), record.avoided_nodes(now)
         if isinstance(request, WaitingReason):
             self._show(uid, record, request)

@@ -9,6 +9,7 @@ from partita.claims.claim_lifecycle import ClaimPlan, Eviction
 from partita.models import EstimatedStart
 from partita.pause import Pause
 from partita.scheduling.reasons import WaitingReason
+from partita.store.views import PodView
 from partita.times import Times
 
 __all__ = ["ClaimRecord", "WrittenStatus"]
@@ -35,6 +36,8 @@ class ClaimRecord:
     partition: str = ""
     """Its partition at the last reconciliation."""
     plan: ClaimPlan = field(default_factory=ClaimPlan)
+    pod: PodView | None = None
+    """The Pod for which it asks for a GPU, as of its last reconciliation."""
     why: WaitingReason | None = None
     """Why it waits."""
     position: int | None = None

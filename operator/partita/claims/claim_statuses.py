@@ -41,6 +41,8 @@ _CONCURRENT: Final = 4
 server."""
 _COLLECT: Final = 0.1
 """Seconds in which changes are collected. A claim that is allocated at once gets no reason."""
+_AT_ONCE: Final = 20
+"""Changed claims that are looked at without a pause: a cycle may change thousands of reasons."""
 _LONGEST: Final = 1024
 """Maximum length of the annotation (characters)."""
 
@@ -73,10 +75,11 @@ class ClaimStatuses:
             while True:
                 await self._slots.acquire()
                 while not self._ready:
-                    uids = await queue.get()
+                    uids = await queue.get(_AT_ONCE)
                     await asyncio.sleep(_COLLECT)
-                    self._take(uids | queue.take())
-                self._take(queue.take())
+                    self._take(uids)
+                self._take(queue.take(_AT_ONCE))
+                await self.kube.turns.next()
                 uid = self._ready.pop()
                 # Only now: a claim that was allocated meanwhile needs no reason any more.
                 if (written := self.claims.status(uid, self.state.now())) is not None:

@@ -157,7 +157,7 @@ class WorkQueues:
         """Names of partitions whose device classes or resource slices may have changed."""
         self.job_statuses: WorkQueue[str] = WorkQueue(now, namespace=namespace)
         """UIDs of jobs whose status may have changed."""
-        self.claim_statuses: WorkQueue[str] = WorkQueue(now)
+        self.claim_statuses: WorkQueue[str] = WorkQueue(now, namespace=namespace)
         """UIDs of claims whose reason for waiting may have changed."""
         self.partition_statuses: WorkQueue[str] = WorkQueue(now)
         """Names of partitions whose status may have changed."""

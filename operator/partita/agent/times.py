@@ -43,7 +43,8 @@ class AgentTimes:
     sample_retry: float = 1.0
     """After an error of the driver, before the next sample."""
     batch_every: float = 0.5
-    """Between two batches of samples that are taken into account."""
+    """Between two batches of samples that are taken into account, and two reads of what programs
+    compute."""
     slow_every: float = 1.0
     """Between two reads of metrics that are slow to read (PCIe alone takes 40 ms) or change slowly.
     """

@@ -8,6 +8,10 @@
  * `error <code>` or `error <code> <function> <function> ...`, `denied 1` (setting the compute mode
  * asks for root), `hang <seconds>`, `credits clients`, `recovery <action>`.
  */
+#include <poll.h>
+#include <sys/inotify.h>
+#include <time.h>
+
 #include "nvml.h"
 
 enum { XID_CRITICAL_ERROR = 0x8, RECOVERY_ACTION_CHANGED = 0x8000 };
@@ -32,6 +36,7 @@ typedef struct {
     unsigned gpus;
     long seen[GPUS];
     u64 types, recovery[GPUS];
+    int changes; /* inotify(7): a driver's thread sleeps until there is an event */
 } EventSet;
 
 /* NVIDIA does not say that a handle outlives nvmlShutdown. Here it does not. */
@@ -274,12 +279,17 @@ Return nvmlDeviceGetSupportedEventTypes(Device device, u64 *types) {
 }
 
 Return nvmlEventSetCreate(EventSet **set) {
+    char path[4096];
     if (!initialised) return UNINITIALIZED;
     *set = calloc(1, sizeof **set);
+    state_path(path, sizeof path, "");
+    (*set)->changes = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    inotify_add_watch((*set)->changes, path, IN_MODIFY | IN_MOVED_TO | IN_DELETE);
     return SUCCESS;
 }
 
 Return nvmlEventSetFree(EventSet *set) {
+    close(set->changes);
     free(set);
     return SUCCESS;
 }
@@ -311,11 +321,20 @@ static u64 next_event(EventSet *set, int gpu, unsigned *xid) {
     return set->types & XID_CRITICAL_ERROR;
 }
 
+static u64 milliseconds_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (u64)now.tv_sec * 1000 + (u64)now.tv_nsec / 1000000;
+}
+
 /* "eventData: Stores XID error for the device in the event of nvmlEventTypeXidCriticalError,
  * eventData is 0 for any other event" (`nvmlEventData_t`). */
 /* "NVML_ERROR_TIMEOUT: if no event arrived in specified timeout"; "NVML_ERROR_GPU_IS_LOST". */
 Return nvmlEventSetWait_v2(EventSet *set, EventData *data, unsigned milliseconds) {
-    for (unsigned waited = 0;; waited += 50) {
+    struct pollfd changes = {.fd = set->changes, .events = POLLIN};
+    for (u64 now = milliseconds_now(), until = now + milliseconds;; now = milliseconds_now()) {
+        char ignored[4096];
+        while (read(set->changes, ignored, sizeof ignored) > 0) {}
         for (int gpu = 0; gpu < GPUS; gpu++) {
             unsigned xid = 0;
             if (!(set->gpus >> gpu & 1)) continue;
@@ -326,8 +345,8 @@ Return nvmlEventSetWait_v2(EventSet *set, EventData *data, unsigned milliseconds
                 return SUCCESS;
             }
         }
-        if (waited >= milliseconds) return TIMEOUT;
-        usleep(50000);
+        if (now >= until) return TIMEOUT;
+        poll(&changes, 1, (int)(until - now));
     }
 }
 

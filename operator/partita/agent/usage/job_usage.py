@@ -140,7 +140,7 @@ def attribute(
 
 
 class _Bin:
-    """The usage in one interval: the largest memory, and the mean of the other metrics.
+    """The usage in one interval: the largest memory, and the mean of the other metrics over time.
 
     A job has up to 128 of them, so they are kept small.
     """
@@ -152,13 +152,13 @@ class _Bin:
         self.sums = array("d", bytes(8 * 8))
         """Sum and weight of each other metric."""
 
-    def add(self, usage: TracePoint) -> None:
+    def add(self, usage: TracePoint, seconds: float) -> None:
         self.memory = max(self.memory, usage.memory)
         values = usage.utilization, usage.occupancy, usage.pcie, usage.bandwidth
         for index, value in enumerate(values):
             if value is not None:
-                self.sums[2 * index] += value
-                self.sums[2 * index + 1] += 1
+                self.sums[2 * index] += value * seconds
+                self.sums[2 * index + 1] += seconds
 
     def merge(self, other: "_Bin", weight: float = 1.0) -> None:
         self.memory = max(self.memory, other.memory)
@@ -207,7 +207,7 @@ class UsageTrace:
         if self.first is None:
             self.first = at
         self.peak = max(self.peak, usage.memory)
-        self._newest = at
+        since, self._newest = at - self._newest, at
         self._utilization.add(at, usage.utilization)
         if usage.in_use:
             self._unused_since = None
@@ -221,10 +221,10 @@ class UsageTrace:
         while len(self._bins) < index:
             # Between two samples the usage is that of the earlier one.
             self._bins.append(_Bin())
-            self._bins[-1].add(before)
+            self._bins[-1].add(before, self.interval)
         if len(self._bins) == index:
             self._bins.append(_Bin())
-        self._bins[index].add(usage)
+        self._bins[index].add(usage, max(SAMPLE_INTERVAL, min(since, self.interval)))
 
     @property
     def utilization(self) -> float | None:

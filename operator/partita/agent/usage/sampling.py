@@ -1,4 +1,4 @@
-"""Samples the GPU several times a second, in a thread of its own."""
+"""Samples the GPU ten times a second, in a thread of its own."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -15,15 +15,17 @@ from partita.agent.usage.job_usage import SAMPLE_INTERVAL, GPUSample
 
 __all__ = ["SamplingThread"]
 
-_SHARES_EVERY: Final = 0.5
-"""Seconds between two reads of each process's share of the SMs. The driver samples these shares
-a few times a second."""
 _ROUNDING: Final = 1e-3
 """Seconds by which a time may be too low: floating-point sums are not exact."""
 
 
 class SamplingThread(NVMLThread):
     """Samples a GPU until it is stopped.
+
+    Each sample lists the processes and their memory. What they compute is read once a batch: the
+    driver itself averages it over 1/6 s to 1 s (`nvmlDeviceGetUtilizationRates`,
+    https://docs.nvidia.com/deploy/nvml-api/). A sample that shows nothing new is left out unless it
+    is the last one of its batch.
 
     Parameters
     ----------
@@ -46,62 +48,59 @@ class SamplingThread(NVMLThread):
         self._take = take
         self._times = times
         self._stamp = time.time_ns() // 1000
-        self._slow = GPUSample(at=0.0, memory={})
-        self._shares: Mapping[int, int] | None = None
+        self._slow_due = 0.0
 
     @override
     def run(self) -> None:
         batch: list[GPUSample] = []
-        due = shares_due = slow_due = time.monotonic()
+        last: GPUSample | None = None
+        due = ends = time.monotonic()
         while not self._stopped.is_set():
             try:
-                if due >= shares_due:
-                    self._read_shares()
-                    shares_due = due + _SHARES_EVERY - _ROUNDING
                 memory = {pid: used or 0 for pid, used in self._gpu.processes().items()}
-                if due >= slow_due:
-                    self._read_slow(memory)
-                    slow_due = due + self._times.slow_every - _ROUNDING
-                batch.append(self._sample(memory))
+                if last is None or due >= ends:
+                    last = self._read(memory, last, due)
+                    batch.append(last)
+                elif memory != last.memory:
+                    last = replace(last, at=time.time(), memory=memory)
+                    batch.append(last)
             except NVMLError as error:
                 self._pass(self._take, error)
                 if self._stopped.wait(self._times.sample_retry):
                     return
                 due = time.monotonic()
                 continue
-            if len(batch) * SAMPLE_INTERVAL >= self._times.batch_every - _ROUNDING:
+            if due >= ends:
                 self._pass(self._take, batch)
-                batch = []
+                batch, ends = [], due + self._times.batch_every - _ROUNDING
             due += SAMPLE_INTERVAL
             # After a slow call the interval stays the same; missed samples are not repeated.
             due = max(due, time.monotonic() - SAMPLE_INTERVAL)
             self._stopped.wait(max(0.0, due - time.monotonic()))
 
-    def _sample(self, memory: Mapping[int, int]) -> GPUSample:
+    def _read(self, memory: Mapping[int, int], last: GPUSample | None, due: float) -> GPUSample:
+        """Read all metrics; those that are slow to read only if they are due."""
         utilization, bandwidth = self._gpu.utilization()
+        shares = self._gpu.process_utilization(self._stamp)
+        if shares is not None:
+            self._stamp = shares[1]
+        slow = last
+        if slow is None or due >= self._slow_due:
+            self._slow_due = due + self._times.slow_every - _ROUNDING
+            used = self._gpu.memory_used()
+            slow = GPUSample(
+                at=0.0,
+                memory={},
+                used=used,
+                unattributed=used - sum(memory.values()),
+                occupancy=self._gpu.sm_occupancy(),
+                pcie=self._gpu.pcie_throughput(),
+            )
         return replace(
-            self._slow,
+            slow,
             at=time.time(),
             memory=memory,
             utilization=utilization,
-            shares=self._shares,
+            shares=None if shares is None else shares[0],
             bandwidth=bandwidth,
-        )
-
-    def _read_shares(self) -> None:
-        found = self._gpu.process_utilization(self._stamp)
-        if found is None:
-            self._shares = None
-        else:
-            self._shares, self._stamp = found
-
-    def _read_slow(self, memory: Mapping[int, int]) -> None:
-        used = self._gpu.memory_used()
-        self._slow = GPUSample(
-            at=0.0,
-            memory={},
-            used=used,
-            unattributed=used - sum(memory.values()),
-            occupancy=self._gpu.sm_occupancy(),
-            pcie=self._gpu.pcie_throughput(),
         )

@@ -53,7 +53,6 @@ QUICK = AgentTimes(
     releases_every=0.1,
     unknown_after=1.0,
     limits_every=0.05,
-    reservations_every=0.2,
     sockets_every=0.05,
     prepare_retry=0.05,
     files_every=0.1,

@@ -55,16 +55,6 @@ def test_processes_in_a_cgroup_below_the_containers_have_that_one(tmp_path: Path
     assert CgroupTree(tmp_path).container(UID, ID) == below
 
 
-def test_what_is_above_pods_comes_from_the_lowest_to_the_highest(tmp_path: Path):
-    make(tmp_path, f"kubepods/burstable/pod{UID}/{ID}")
-    make(tmp_path, f"kubepods/pod{OTHER}/{ID}")
-    make(tmp_path, "kubepods/besteffort")
-    tree = CgroupTree(tmp_path)
-    kubepods = tmp_path / "kubepods"
-    assert list(tree.above_pods()) == [kubepods / "besteffort", kubepods / "burstable", kubepods]
-    assert set(tree.pods()) == {kubepods / "burstable" / f"pod{UID}", kubepods / f"pod{OTHER}"}
-
-
 def test_version_and_controller_are_read_from_the_root(tmp_path: Path):
     tree = CgroupTree(tmp_path)
     assert (tree.version, tree.has_dmem) == (1, False)

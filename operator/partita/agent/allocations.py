@@ -132,7 +132,9 @@ class AllocationReader:
             return []
         self.problem = ""
         found = [LedgerEntry.of(uid, a) for uid, a in self.server.status.allocations.items()]
-        old, self.allocations = self.allocations, {a.key: a for a in found}
+        old = self.allocations
+        # An entry that is as before stays the same object, which is quick to compare.
+        self.allocations = {a.key: a if a != old.get(a.key) else old[a.key] for a in found}
         self.complete_at = at
         self.loaded.set()
         self.changed.set()

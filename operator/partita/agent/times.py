@@ -112,8 +112,6 @@ class AgentTimes:
     """Before a profile that somebody else has written is written again."""
     limits_every: float = 1.0
     """Between two checks of the limits of containers, for new ones, and of the probe Pod."""
-    reservations_every: float = 10.0
-    """Between two checks of reservations: more than the driver needs to change all ancestors."""
 
     # Claims
 

@@ -99,25 +99,6 @@ async def test_where_a_limit_is_required_one_that_is_wrong_is_reported_and_prove
     assert condition(body, "DriverLimits") == ("False", "HookMissing")
 
 
-async def test_reservations_of_containers_that_are_gone_are_given_back(node: Node):
-    await proven(node)
-    job = await limited_job(node, "first", 1000)
-    other = await limited_job(node, "other", 700)
-    parent = node.gpus.cgroups.root / "kubepods"
-
-    def reserved() -> list[str]:
-        return [
-            (folder / "dmem.min").read_text().split()[1]
-            for folder in (parent, parent / "burstable")
-        ]
-
-    await until(lambda: reserved() == [str(1700 * MIB)] * 2, what=reserved)  # the probe's is gone
-    await job.ends()
-    await until(lambda: reserved() == [str(700 * MIB)] * 2)
-    await other.ends()
-    await until(lambda: reserved() == ["0"] * 2)
-
-
 async def test_an_agent_that_restarts_beside_jobs_keeps_what_was_proven(node: Node):
     await proven(node)
     job = await limited_job(node, "job", 1000)

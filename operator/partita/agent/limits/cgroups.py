@@ -19,7 +19,7 @@ from typing import Final
 
 from partita.agent.attribution.processes import pod_uid
 
-__all__ = ["CGROUPS", "CgroupTree", "children"]
+__all__ = ["CGROUPS", "CgroupTree", "names_below"]
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
 """Where the node's tree is mounted. The driver requires this path as well
@@ -76,14 +76,10 @@ class CgroupTree:
 
     def pods(self) -> Iterator[Path]:
         """Yield the cgroups of all Pods."""
-        for folder in self.above_pods():
-            yield from filter(_is_pod, children(folder))
-
-    def above_pods(self) -> Iterator[Path]:
-        """Yield the cgroups directly above Pods, from those of QoS classes to that of all Pods."""
         for everything in self._search(self.root, 0):
-            yield from (child for child in children(everything) if not _is_pod(child))
-            yield everything
+            for child in children(everything):
+                # Those of QoS classes are between.
+                yield from [child] if _is_pod(child) else filter(_is_pod, children(child))
 
     def _search(self, folder: Path, depth: int) -> Iterator[Path]:
         """Yield each cgroup of all Pods: a node that is a Pod itself has several."""
@@ -116,12 +112,16 @@ class CgroupTree:
 
 def children(folder: Path) -> list[Path]:
     """Return the cgroups directly below one; empty if it no longer exists."""
+    return [folder / name for name in sorted(names_below(folder))]
+
+
+def names_below(folder: Path) -> list[str]:
+    """Return the names of the cgroups directly below one, without the cost of paths."""
     try:
         with os.scandir(folder) as entries:
-            found = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     except OSError:
         return []
-    return [Path(path) for path in sorted(found)]
 
 
 def _uid(cgroup: Path) -> str | None:

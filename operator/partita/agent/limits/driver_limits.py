@@ -1,8 +1,16 @@
 """Limits of the driver on one GPU: whether they work, and what limits the memory of jobs.
 
 It has a probe Pod show whether the container toolkit sets limits (`probe`), decides what limits
-jobs (`decision`), finds the containers that should have limits (`job_limits`), and repairs
-reservations (`dmem_reservations`).
+jobs (`decision`), and finds the containers that should have limits (`job_limits`).
+
+With the kernel's controller dmem the driver adds the soft limit of a container to those of all
+cgroups above, and they keep it when the container's cgroup is removed
+(https://docs.nvidia.com/deploy/mps/mpsv3-memory-partitioning.html, "Ancestor reservation
+propagation").
+
+An assumption (driver-limit-soft): what cgroups above a removed one keep of its soft limit has no
+effect, because a container's own soft limit is what protects its memory. If not, it must be set to
+the sum of what is below.
 """
 
 import asyncio
@@ -27,7 +35,6 @@ from partita.agent.gpu.nvml_threads import in_thread
 from partita.agent.health import Health, Source
 from partita.agent.limits.cgroups import CgroupTree
 from partita.agent.limits.decision import LimitDecision, LimitSupport, ProbeResult, decide
-from partita.agent.limits.dmem_reservations import DmemReservations
 from partita.agent.limits.job_limits import JobLimits
 from partita.agent.limits.probe import LimitProbe
 from partita.agent.times import AgentTimes
@@ -87,8 +94,6 @@ class DriverLimits:
     health: Health
     changed: Callable[[], None]
     times: AgentTimes
-    _reservations: DmemReservations = field(default_factory=DmemReservations)
-    _reservations_at: float = 0.0
     _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
 
     def __post_init__(self) -> None:
@@ -106,8 +111,8 @@ class DriverLimits:
             await asyncio.sleep(self.times.limits_every)
 
     async def _check(self, now: float) -> None:
-        device, server, support = self.device, self.jobs.ledger.server, self.support
-        if support.missing is None:
+        device, server = self.device, self.jobs.ledger.server
+        if self.support.missing is None:
             await self.jobs.find(self.variables(), now)
             self.jobs.add(await in_thread(_read, device, self.jobs.cgroups))
             await self._correct(device)
@@ -117,12 +122,6 @@ class DriverLimits:
         if self.decision != before:
             self._log.info("memory limits", decision=self.decision)
             self.changed()
-        since = now - self._reservations_at
-        if support.dmem and since >= self.times.reservations_every:
-            self._reservations_at = now
-            repaired = await in_thread(self._reservations.repair, device, self.jobs.tree)
-            if repaired:
-                self._log.info("repaired leftover reservations", cgroups=[*map(str, repaired)])
 
     async def _correct(self, device: NVMLDevice) -> None:
         """Set the limits of containers whose claims have others now.

@@ -17,7 +17,7 @@ import structlog
 
 from partita.agent.allocations import AllocationReader, Key, LedgerEntry, read_pod
 from partita.agent.gpu.nvml_memory_limits import MemoryLimits
-from partita.agent.limits.cgroups import CgroupTree, children
+from partita.agent.limits.cgroups import CgroupTree, names_below
 from partita.agent.limits.requested_limits import limits_of, started_containers
 from partita.kube.client import Kube
 from partita.kube.errors import KubernetesError
@@ -91,8 +91,8 @@ class _Container:
 class _Pod:
     """The cgroups of one Pod."""
 
-    seen: dict[Path, float] = field(default_factory=dict)
-    """All cgroups, and when each was first seen."""
+    seen: dict[str, float] = field(default_factory=dict)
+    """The names of all cgroups, and when each was first seen."""
     containers: dict[Path, _Container] = field(default_factory=dict)
     """Running containers that should have limits."""
 
@@ -148,11 +148,12 @@ class JobLimits:
 
     def _has_new_cgroup(self, key: Key, uid: str, now: float) -> bool:
         pod, cgroup = self._pods[key], self.tree.pod(uid)
-        found = children(cgroup) if cgroup is not None else ()
-        pod.seen = {path: pod.seen.get(path, now) for path in found}
+        if cgroup is None:
+            return False
+        pod.seen = {name: pod.seen.get(name, now) for name in names_below(cgroup)}
         return any(
-            path not in pod.containers and now - first < _IDENTIFIED_WITHIN
-            for path, first in pod.seen.items()
+            now - first < _IDENTIFIED_WITHIN and cgroup / name not in pod.containers
+            for name, first in pod.seen.items()
         )
 
     async def _identify(self, allocation: LedgerEntry, expected: MemoryLimits) -> None:

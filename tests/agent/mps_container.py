@@ -16,11 +16,10 @@ import structlog
 from gpu.fake import FakeGPUs, uuid_of
 from partita.agent.errors import MPSError
 from partita.agent.file_lock import FileLock
-from partita.agent.mps.config import MPSConfig
 from partita.agent.mps.control import MPSControl, ServerState
 from partita.agent.mps.daemon import MPSDaemon
+from partita.agent.mps.exchange import MPSConfig, MPSReport
 from partita.agent.mps.protocol import control_client
-from partita.agent.mps.report import MPSReport
 from partita.agent.paths import Paths
 from partita.agent.times import AgentTimes
 from support.polling import TIMEOUT, until

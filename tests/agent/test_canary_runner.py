@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpu.fake import FakeGPUs, uuid_of
-from partita.agent.mps.canary_runner import CanaryOutcome, CanaryRunner
+from partita.agent.mps.canary_check import CanaryOutcome, CanaryRunner
 from support.polling import until
 
 WITHIN = 60.0

@@ -20,7 +20,7 @@ from partita.agent.dra.cdi import CDIFolder, ClaimDevice
 from partita.agent.dra.device import ClaimGPU, claim_device
 from partita.agent.dra.sockets import DriverSockets
 from partita.agent.errors import PrepareError
-from partita.agent.mps.report import MPSReport
+from partita.agent.mps.exchange import MPSReport
 from partita.constants import LONGEST_KUBELET_DIRECTORY
 from partita.models import Framework, SharingMode
 from partita.models.slice_parameters import SliceParameters

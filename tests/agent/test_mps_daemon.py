@@ -13,9 +13,9 @@ import pytest
 from agent.mps_container import UUID, MPSDaemonRun
 from partita.agent.errors import DeviceAccessLostError, SetupError
 from partita.agent.file_lock import FileLock
-from partita.agent.mps.canary_runner import CanaryOutcome, CanaryRunner
-from partita.agent.mps.config import MPSConfig
+from partita.agent.mps.canary_check import CanaryOutcome, CanaryRunner
 from partita.agent.mps.daemon import clear_directory
+from partita.agent.mps.exchange import MPSConfig
 from partita.agent.mps.logs import mps_logs
 from support.polling import TIMEOUT, until
 

@@ -14,13 +14,13 @@ from gpu.fake import MIB
 from partita.agent.errors import MPSGarbledError, MPSGoneError, MPSRefusedError
 from partita.agent.mps.control import ServerState
 from partita.agent.mps.control_v3 import MPSControlV3, parse_rows
+from partita.agent.mps.exchange import MPSReport
 from partita.agent.mps.namespaces import (
     CANARY,
     NamespaceLimits,
     namespace_directory,
     slot_namespace,
 )
-from partita.agent.mps.report import MPSReport
 from partita.agent.mps.slot_limits import SlotLimits, SlotOwner
 from support.polling import TIMEOUT, until
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from partita.agent.gpu.nvml import GPUIdentity
-from partita.agent.mps.report import MPSReport
+from partita.agent.mps.exchange import MPSReport
 from partita.agent.mps.selection import MPSSelection
 from partita.models.gpu_server import GPUServerSpec
 

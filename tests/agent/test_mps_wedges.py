@@ -7,7 +7,7 @@ import pytest
 from agent.watched_daemon import JOB, TIMES, WatchedDaemon
 from partita.agent.errors import MPSBusyError, MPSGoneError
 from partita.agent.health import RELEASED_WITHIN
-from partita.agent.mps.canary_runner import CanaryOutcome
+from partita.agent.mps.canary_check import CanaryOutcome
 from partita.agent.mps.client_exits import JobClient
 from partita.agent.mps.control import ServerState
 from partita.agent.mps.mps_health import FAULT_HELD_FOR, KILL_EXPLAINS

@@ -10,8 +10,7 @@ from typing_extensions import override
 from agent.entries import job_entry
 from partita.agent.errors import MPSError, MPSGarbledError
 from partita.agent.health import Health
-from partita.agent.mps.canary_check import CanaryCheck
-from partita.agent.mps.canary_runner import CanaryOutcome, CanaryResult
+from partita.agent.mps.canary_check import CanaryCheck, CanaryOutcome, CanaryResult
 from partita.agent.mps.client_exits import ClientExits, UncleanEnd
 from partita.agent.mps.control import ServerState
 from partita.agent.mps.mps_health import MPSHealth

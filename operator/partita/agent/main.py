@@ -31,8 +31,7 @@ from partita.agent.health import Health, HealthProblem, Source
 from partita.agent.limits.cgroups import CgroupTree
 from partita.agent.limits.enforcer import LimitEnforcer
 from partita.agent.limits.job_limits import JobLimits
-from partita.agent.metrics import AgentMetrics
-from partita.agent.metrics_server import serve_metrics
+from partita.agent.metrics import AgentMetrics, serve_metrics
 from partita.agent.mps.control import max_clients
 from partita.agent.mps.selection import MPSSelection
 from partita.agent.mps.terminate import terminate

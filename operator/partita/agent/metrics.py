@@ -3,16 +3,21 @@
 The status of the GPUServer has the same numbers, but is written seldom (`report_pace`).
 """
 
+import asyncio
 from collections.abc import Iterator
+from typing import NoReturn
 
-from prometheus_client import Metric
+import structlog
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.aiohttp import make_aiohttp_handler
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from partita.agent.running_jobs import RunningJobs
 from partita.metric import gauge
 
-__all__ = ["AgentMetrics"]
+__all__ = ["AgentMetrics", "serve_metrics"]
 
 _GPU = ("partition", "gpu")
 _WORKLOAD = (*_GPU, "workload_namespace", "workload_pod")
@@ -86,3 +91,30 @@ class AgentMetrics(Collector):
             _WORKLOAD,
             {p: u.utilization / 100 for p, u in uses.items() if u.utilization is not None},
         )
+
+
+async def serve_metrics(port: int, metrics: Collector) -> NoReturn:
+    """Serve /metrics until cancelled.
+
+    If the port cannot be opened, this is logged: the agent works without its metrics.
+
+    Parameters
+    ----------
+    port
+        TCP port on all interfaces.
+    """
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    app = web.Application()
+    app.router.add_get("/metrics", make_aiohttp_handler(registry, disable_compression=True))
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, port=port).start()
+        except OSError as error:
+            structlog.get_logger(__name__).error("metrics not served", error=str(error))
+        await asyncio.Event().wait()
+    finally:
+        await runner.cleanup()
+    raise AssertionError  # it waits forever

@@ -22,8 +22,7 @@ from partita.agent.health import Health, HealthProblem, Source
 from partita.agent.kubelet.client import accepts_connections
 from partita.agent.limits.driver_limits import DriverLimits
 from partita.agent.limits.probe import LimitProbe
-from partita.agent.mps.canary_check import CanaryCheck
-from partita.agent.mps.canary_runner import CanaryRunner
+from partita.agent.mps.canary_check import CanaryCheck, CanaryRunner
 from partita.agent.mps.client_termination import ClientTermination
 from partita.agent.mps.logs import mps_logs
 from partita.agent.mps.mps_health import MPSHealth

@@ -19,10 +19,9 @@ from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice, close_library, open_
 from partita.agent.gpu.nvml_threads import in_thread
 from partita.agent.limits.decision import LimitSupport
 from partita.agent.limits.driver_limits import limit_support
-from partita.agent.mps.config import MPSConfig
 from partita.agent.mps.control import MPSControl
+from partita.agent.mps.exchange import MPSConfig, MPSReport
 from partita.agent.mps.protocol import control_client
-from partita.agent.mps.report import MPSReport
 from partita.agent.mps.selection import MPSSelection
 from partita.agent.mps.sm_partitions import check_static_sm
 from partita.agent.settings import AgentSettings

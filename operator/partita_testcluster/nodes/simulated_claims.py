@@ -13,7 +13,7 @@ from partita.agent.allocations import LedgerEntry
 from partita.agent.dra.cdi import ClaimDevice
 from partita.agent.dra.device import ClaimGPU, claim_device, probe_device
 from partita.agent.errors import PrepareError
-from partita.agent.mps.report import MPSReport
+from partita.agent.mps.exchange import MPSReport
 from partita.models import GPUServer, SharingMode
 from partita.pods.probe_pod import probe_claim_name, probe_entry
 from partita_testcluster.nodes.claims import SimulatedClaim

@@ -11,9 +11,9 @@ import pytest
 from agent.claims import Claim, Driver, allocate_claim
 from agent.node import Node, ended, serve
 from agent.whole.conftest import RESTRICTED, SLOTS, open_slots_are, serve_v3
+from partita.agent.mps.exchange import MPSReport
 from partita.agent.mps.mps_health import MPSHealth
 from partita.agent.mps.namespaces import slot_namespace
-from partita.agent.mps.report import MPSReport
 from support.api import condition
 from support.polling import until
 

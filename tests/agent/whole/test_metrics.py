@@ -12,7 +12,7 @@ from agent.claims import allocate
 from agent.node import Node
 from gpu.fake import MIB
 from metrics.example import agent
-from partita.agent.metrics_server import serve_metrics
+from partita.agent.metrics import serve_metrics
 from support.meanwhile import running
 from support.polling import until
 

@@ -9,8 +9,8 @@ from partita.agent.allocations import LedgerEntry
 from partita.agent.dra.allocation import claim_slices
 from partita.agent.dra.cdi import ClaimDevice
 from partita.agent.errors import PrepareError
+from partita.agent.mps.exchange import MPSReport
 from partita.agent.mps.namespaces import namespace_directory, slot_namespace
-from partita.agent.mps.report import MPSReport
 from partita.agent.mps.slot_limits import SlotLimits
 from partita.models import SharingMode
 from partita.pods.allocation import JobAllocation

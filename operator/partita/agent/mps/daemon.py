@@ -38,8 +38,8 @@ from partita.agent.event_wait import ends_within
 from partita.agent.file_lock import FileLock
 from partita.agent.gpu.nvml import close_library, open_library
 from partita.agent.gpu.nvml_threads import in_thread
-from partita.agent.mps.config import MPSConfig
 from partita.agent.mps.control import CONTROL, MPSControl, ServerState
+from partita.agent.mps.exchange import MPSConfig, MPSReport
 from partita.agent.mps.logs import copy_output
 from partita.agent.mps.protocol import (
     REFUSED,
@@ -47,7 +47,6 @@ from partita.agent.mps.protocol import (
     daemon_choices,
     start_daemon,
 )
-from partita.agent.mps.report import MPSReport
 from partita.agent.mps.terminate import send_signal
 from partita.agent.paths import Paths, writing
 from partita.agent.times import AgentTimes

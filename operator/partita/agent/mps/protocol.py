@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from partita.agent.errors import SetupError
-from partita.agent.mps.config import MPSConfig
 from partita.agent.mps.control import COMMAND_DEADLINE, CONTROL, NOT_INSTALLED, MPSControl
 from partita.agent.mps.control_v3 import MPSControlV3
+from partita.agent.mps.exchange import MPSConfig
 from partita.agent.mps.namespaces import daemon_configuration
 
 __all__ = ["REFUSED", "DaemonChoice", "control_client", "daemon_choices", "start_daemon"]

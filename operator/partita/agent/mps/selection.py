@@ -6,7 +6,7 @@ from typing import Any, Final
 from partita.agent.errors import SetupError
 from partita.agent.gpu.nvml import GPUIdentity
 from partita.agent.health import HealthProblem, condition
-from partita.agent.mps.report import MPSReport
+from partita.agent.mps.exchange import MPSReport
 from partita.agent.mps.sm_partitions import REASON, check_static_sm
 from partita.models import Condition
 from partita.models.gpu_server import GPUServerSpec

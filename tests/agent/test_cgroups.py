@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
+from agent.entries import pod_entry
 from partita.agent.limits.cgroups import CgroupTree
+from partita.agent.limits.job_limits import JobLimits
+from partita.pods.environment import MEMORY_LIMIT, MEMORY_REQUEST
 
 UID = "12345678-9abc-def0-1234-56789abcdef0"
 OTHER = "ffffffff-9abc-def0-1234-56789abcdef0"
@@ -65,3 +69,23 @@ def test_version_and_controller_are_read_from_the_root(tmp_path: Path):
     assert not tree.has_dmem
     (tmp_path / "dmem.capacity").write_text("nvidia/00000000:02:00.0/vidmem 102641958912\n")
     assert tree.has_dmem
+
+
+async def test_the_cgroup_of_a_pods_sandbox_costs_few_reads_of_the_pod(tmp_path: Path):
+    make(tmp_path, f"kubepods/pod{UID}/{'a' * 64}")
+    entry = pod_entry("pod", "claim", pod_uid=UID)
+    claim = {"name": "gpu", "resourceClaimName": "claim"}
+    container = {"name": "main", "resources": {"claims": [{"name": "gpu"}]}}
+    spec = {"resourceClaims": [claim], "containers": [container]}
+    pod: dict[str, object] = {"metadata": {"uid": UID}, "spec": spec}
+    kube, ledger = Mock(get=AsyncMock(return_value=pod)), Mock(allocations={entry.key: entry})
+    limits = JobLimits(kube, ledger, CgroupTree(tmp_path), Mock())
+    variables = {entry.key: {MEMORY_LIMIT: "2", MEMORY_REQUEST: "1"}}
+    for second in range(20):
+        await limits.find(variables, second)
+    assert kube.get.await_count == 5
+    main = make(tmp_path, f"kubepods/pod{UID}/{ID}")
+    running = {"name": "main", "containerID": f"containerd://{ID}", "state": {"running": {}}}
+    kube.get.return_value = {**pod, "status": {"containerStatuses": [running]}}
+    await limits.find(variables, 20)
+    assert limits.cgroups == (main,)

@@ -10,6 +10,7 @@ it counts all of the container's memory, once.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -95,6 +96,8 @@ class _Pod:
     """The names of all cgroups, and when each was first seen."""
     containers: dict[Path, _Container] = field(default_factory=dict)
     """Running containers that should have limits."""
+    read_at: float = -inf
+    """When the Pod was read last."""
 
 
 @dataclass(slots=True)
@@ -140,7 +143,7 @@ class JobLimits:
             if expected is None:
                 continue
             if self._has_new_cgroup(key, allocation.pod_uid, now):
-                await self._identify(allocation, expected)
+                await self._identify(allocation, expected, now)
             if not allocation.job:
                 # Its running containers get the claim's current limits.
                 for container in self._pods[key].containers.values():
@@ -152,11 +155,13 @@ class JobLimits:
             return False
         pod.seen = {name: pod.seen.get(name, now) for name in names_below(cgroup)}
         return any(
-            now - first < _IDENTIFIED_WITHIN and cgroup / name not in pod.containers
+            # Each Pod has a cgroup without a container, so the pauses between two reads double.
+            2 * (pod.read_at - first) <= now - first < _IDENTIFIED_WITHIN
+            and cgroup / name not in pod.containers
             for name, first in pod.seen.items()
         )
 
-    async def _identify(self, allocation: LedgerEntry, expected: MemoryLimits) -> None:
+    async def _identify(self, allocation: LedgerEntry, expected: MemoryLimits, now: float) -> None:
         try:
             body = await read_pod(self.kube, allocation)
         except KubernetesError as error:
@@ -164,7 +169,8 @@ class JobLimits:
             return
         if body is None:
             return
-        found = self._pods[allocation.key].containers
+        pod = self._pods[allocation.key]
+        pod.read_at, found = now, pod.containers
         initial, main = containers_of_claim(body, allocation.name)
         started = started_containers(body)
         for name in [container["name"] for container in (*initial, *main)]:

@@ -9,10 +9,9 @@ import pytest
 import structlog
 
 from partita.agent.allocations import AllocationReader
-from partita.agent.attribution.allocated_processes import AllocatedProcesses
+from partita.agent.attribution.allocated_processes import AllocatedProcesses, UnknownProcessTracker
 from partita.agent.attribution.claim_sharers import ClaimSharers
 from partita.agent.attribution.processes import PodsOfProcesses
-from partita.agent.attribution.unknown_processes import UnknownProcessTracker
 from partita.agent.gpu_report import JobReport
 from partita.agent.limits.enforcer import LimitEnforcer
 from partita.agent.running_jobs import RunningJobs

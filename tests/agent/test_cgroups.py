@@ -74,9 +74,8 @@ def test_version_and_controller_are_read_from_the_root(tmp_path: Path):
 async def test_the_cgroup_of_a_pods_sandbox_costs_few_reads_of_the_pod(tmp_path: Path):
     make(tmp_path, f"kubepods/pod{UID}/{'a' * 64}")
     entry = pod_entry("pod", "claim", pod_uid=UID)
-    claim = {"name": "gpu", "resourceClaimName": "claim"}
-    container = {"name": "main", "resources": {"claims": [{"name": "gpu"}]}}
-    spec = {"resourceClaims": [claim], "containers": [container]}
+    main = {"name": "main", "resources": {"claims": [{"name": "gpu"}]}}
+    spec = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "claim"}], "containers": [main]}
     pod: dict[str, object] = {"metadata": {"uid": UID}, "spec": spec}
     kube, ledger = Mock(get=AsyncMock(return_value=pod)), Mock(allocations={entry.key: entry})
     limits = JobLimits(kube, ledger, CgroupTree(tmp_path), Mock())
@@ -84,8 +83,8 @@ async def test_the_cgroup_of_a_pods_sandbox_costs_few_reads_of_the_pod(tmp_path:
     for second in range(20):
         await limits.find(variables, second)
     assert kube.get.await_count == 5
-    main = make(tmp_path, f"kubepods/pod{UID}/{ID}")
+    group = make(tmp_path, f"kubepods/pod{UID}/{ID}")
     running = {"name": "main", "containerID": f"containerd://{ID}", "state": {"running": {}}}
     kube.get.return_value = {**pod, "status": {"containerStatuses": [running]}}
     await limits.find(variables, 20)
-    assert limits.cgroups == (main,)
+    assert limits.cgroups == (group,)

@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.entries import job_entry, pod_entry
-from partita.agent.dra.allocation import allocated_devices
 from partita.agent.dra.cdi import CDIFolder, ClaimDevice
-from partita.agent.dra.device import ClaimGPU, claim_device
+from partita.agent.dra.device import ClaimGPU, allocated_devices, claim_device
 from partita.agent.dra.sockets import DriverSockets
 from partita.agent.errors import PrepareError
 from partita.agent.mps.exchange import MPSReport

@@ -2,7 +2,7 @@
 
 import pytest
 
-from partita.agent.usage.moving_mean import MovingMean
+from partita.agent.usage.job_usage import MovingMean
 
 
 def mean_of(*parts: tuple[int, float], step: float = 0.1) -> float | None:

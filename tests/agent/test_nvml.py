@@ -16,7 +16,6 @@ from partita.agent.errors import (
     NVMLError,
     SetupError,
 )
-from partita.agent.gpu.compute_mode import set_compute_mode
 from partita.agent.gpu.nvml import NVMLDevice, close_library, gpus, open_library
 
 EXCLUSIVE = pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
@@ -203,20 +202,17 @@ def test_without_a_driver_there_is_an_error_of_its_own(fake_gpus: FakeGPUs):
 def test_the_compute_mode_is_exclusive_for_mps_and_default_otherwise(
     fake_gpus: FakeGPUs, gpu: NVMLDevice
 ):
-    set_compute_mode(gpu, exclusive=True)
+    gpu.set_exclusive(exclusive=True)
     assert fake_gpus.mode() == EXCLUSIVE
-    set_compute_mode(gpu, exclusive=False)
+    gpu.set_exclusive(exclusive=False)
     assert fake_gpus.mode() == 0
+    fake_gpus.add(0, unsupported="nvmlDeviceGetComputeMode nvmlDeviceSetComputeMode")
+    gpu.set_exclusive(exclusive=True)  # a GPU without modes is served all the same
 
 
 def test_a_mode_that_may_not_be_set_says_what_to_do(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     fake_gpus.add(0, denied=1)
     with pytest.raises(SetupError, match="SYS_ADMIN") as raised:
-        set_compute_mode(gpu, exclusive=True)
+        gpu.set_exclusive(exclusive=True)
     assert raised.value.reason == "ComputeModeRefused"
-    set_compute_mode(gpu, exclusive=False)  # it is DEFAULT already: nothing is written
-
-
-def test_a_gpu_without_compute_modes_is_served_all_the_same(fake_gpus: FakeGPUs, gpu: NVMLDevice):
-    fake_gpus.add(0, unsupported="nvmlDeviceGetComputeMode nvmlDeviceSetComputeMode")
-    set_compute_mode(gpu, exclusive=True)
+    gpu.set_exclusive(exclusive=False)  # it is DEFAULT already: nothing is written

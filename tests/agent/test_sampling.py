@@ -106,8 +106,11 @@ def test_between_two_samples_the_usage_is_that_of_the_earlier_one():
     assert steps[-1].memory == 4 * MIB
 
 
-def test_a_gpu_without_jobs_has_nothing_to_share_out():
-    assert attribute(GPUSample(at=0, memory={1: MIB}, utilization=50), {}) == {}
+def test_a_figure_counts_for_as_long_as_it_held():
+    trace = UsageTrace(limit=1)
+    for at, percent in ((0.0, 100.0), (0.1, 100.0), (0.2, 100.0), (0.3, 100.0), (3.0, 0.0)):
+        trace.add(at, TracePoint(MIB, percent))
+    assert trace.steps(0.0, 3.0)[0].utilization == pytest.approx(22, abs=1)
 
 
 samples = st.lists(

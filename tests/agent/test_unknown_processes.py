@@ -1,6 +1,6 @@
 """Processes on a GPU that no allocation covers."""
 
-from partita.agent.attribution.unknown_processes import UnknownProcess, UnknownProcessTracker
+from partita.agent.attribution.allocated_processes import UnknownProcess, UnknownProcessTracker
 from partita.agent.times import AgentTimes
 
 UNKNOWN_AFTER = 10.0

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from partita.agent.allocations import LedgerEntry
-from partita.agent.dra.allocation import claim_slices
-from partita.agent.dra.device import ClaimGPU, claim_device
+from partita.agent.dra.device import ClaimGPU, claim_device, claim_slices
 from partita.agent.mps.exchange import MPSReport
 from partita.models import GPUServer, SharingMode
 from partita.models.slice_parameters import SliceParameters

@@ -16,6 +16,7 @@ AgentError
 │   └── MPSGarbledError     the daemon's answer cannot be parsed
 ├── KubeletError        a call to kubelet or to another agent of the node failed
 ├── PrepareError        a claim cannot be prepared; the message says why
+│   └── TransientPrepareError a claim cannot be prepared now
 └── SetupError          the GPU cannot be served; the message says what to change
 """
 
@@ -39,6 +40,7 @@ __all__ = [
     "NotPermittedError",
     "PrepareError",
     "SetupError",
+    "TransientPrepareError",
 ]
 
 

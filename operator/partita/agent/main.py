@@ -9,10 +9,13 @@ from typing import Any, NoReturn
 import structlog
 
 from partita.agent.allocations import AllocationReader
-from partita.agent.attribution.allocated_processes import AllocatedProcesses
+from partita.agent.attribution.allocated_processes import (
+    AllocatedProcesses,
+    UnknownProcessTracker,
+    summary,
+)
 from partita.agent.attribution.claim_sharers import ClaimSharers
 from partita.agent.attribution.processes import PodsOfProcesses
-from partita.agent.attribution.unknown_processes import UnknownProcessTracker, summary
 from partita.agent.dra.cdi import CDIFolder
 from partita.agent.dra.plugin import DRAPlugin
 from partita.agent.dra.prepare import PreparedClaims

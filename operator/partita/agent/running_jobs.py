@@ -10,9 +10,8 @@ from typing import Any, Final
 import structlog
 
 from partita.agent.allocations import AllocationReader, Key, LedgerEntry
-from partita.agent.attribution.allocated_processes import AllocatedProcesses
+from partita.agent.attribution.allocated_processes import AllocatedProcesses, summary
 from partita.agent.attribution.claim_sharers import ONE_POD
-from partita.agent.attribution.unknown_processes import summary
 from partita.agent.gpu_report import JobReport
 from partita.agent.limits.enforcer import LimitEnforcer
 from partita.agent.limits.job_limits import JobLimits
@@ -23,8 +22,7 @@ from partita.agent.limits.violations import (
     memory_violations,
 )
 from partita.agent.mps.client_exits import ClientExits, JobClient
-from partita.agent.usage.job_usage import GPUSample
-from partita.agent.usage.moving_mean import MovingMean
+from partita.agent.usage.job_usage import GPUSample, MovingMean
 from partita.agent.usage.run_usage import RunUsage
 from partita.kube.errors import KubernetesError
 from partita.kube.events import Events

@@ -13,7 +13,6 @@ from typing import Final
 from partita.agent.attribution.allocated_processes import AllocatedProcesses
 from partita.agent.errors import MPSError, MPSGoneError, SetupError
 from partita.agent.file_lock import FileLock
-from partita.agent.gpu.compute_mode import set_compute_mode
 from partita.agent.gpu.discovery import assigned, check, find_gpu
 from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice, close_library, open_library
 from partita.agent.gpu.nvml_threads import in_thread
@@ -161,7 +160,7 @@ class GPUSetup:
     async def set_compute_mode(self, device: NVMLDevice) -> None:
         """Set the compute mode that the sharing mode needs; a reset of the GPU undoes it."""
         exclusive = self._settings.mode is SharingMode.MPS
-        await in_thread(partial(set_compute_mode, device, exclusive=exclusive))
+        await in_thread(partial(device.set_exclusive, exclusive=exclusive))
 
     async def _check_free(self, gpu: AcquiredGPU, processes: AllocatedProcesses) -> None:
         """Check that only Partita's MPS and jobs use the GPU; both run on without an agent."""
@@ -225,7 +224,7 @@ def _let_all_use(uuid: str) -> None:
     """Set the default compute mode. NVML may have been closed since the GPU was found."""
     open_library()
     try:
-        set_compute_mode(NVMLDevice.of(uuid), exclusive=False)
+        NVMLDevice.of(uuid).set_exclusive(exclusive=False)
     finally:
         close_library()
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from partita.agent.dra.allocation import allocated_devices
+from partita.agent.dra.device import allocated_devices
 from partita.models.device_class import names_device_class
 from partita_testcluster.nodes.simulated_pods import SimulatedPod
 

@@ -5,6 +5,7 @@
  * not have the functions. "Setting limits is privileged; reading them is not": the key `denied 1`
  * of a GPU takes the right away.
  */
+#include <pthread.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -31,14 +32,24 @@ static Return inode_of(const char *namespace, u64 *inode) {
 }
 
 static Return ask(const char *line, char *answer, size_t size) {
+    static pthread_mutex_t busy = PTHREAD_MUTEX_INITIALIZER;
+    static struct sockaddr_un known;
+    static int fd = -1;
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     state_path(address.sun_path, sizeof address.sun_path, "driver.sock");
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ssize_t length = -1;
-    if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
-        send(fd, line, strlen(line), MSG_NOSIGNAL) == (ssize_t)strlen(line))
-        length = read(fd, answer, size - 1);
-    close(fd);
+    pthread_mutex_lock(&busy);
+    for (int again = 0; again < 2 && length <= 0; again++) {
+        if (again || fd < 0 || memcmp(&known, &address, sizeof known) != 0) {
+            if (fd >= 0) close(fd);
+            fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+            known = address;
+            connect(fd, (struct sockaddr *)&address, sizeof address); /* else `send` fails */
+        }
+        if (send(fd, line, strlen(line), MSG_NOSIGNAL) == (ssize_t)strlen(line))
+            length = read(fd, answer, size - 1);
+    }
+    pthread_mutex_unlock(&busy);
     if (length <= 0) return UNKNOWN;
     answer[length] = 0;
     return strncmp(answer, "ok", 2) == 0 ? SUCCESS : atoi(answer);

@@ -1,18 +1,22 @@
 """What the containers of a claim get, from the ledger, the GPU and the Pod."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from pydantic import ValidationError
+
 from partita.agent.allocations import LedgerEntry
-from partita.agent.dra.allocation import claim_slices
 from partita.agent.dra.cdi import ClaimDevice
 from partita.agent.errors import PrepareError
 from partita.agent.mps.exchange import MPSReport
 from partita.agent.mps.namespaces import namespace_directory, slot_namespace
 from partita.agent.mps.slot_limits import SlotLimits
+from partita.constants import DEVICE, DRIVER
 from partita.models import SharingMode
+from partita.models.errors import describe
+from partita.models.slice_parameters import SliceParameters
 from partita.pods.allocation import JobAllocation
 from partita.pods.containers import concurrent_containers, containers_of_claim
 from partita.pods.environment import SM_PARTITION, VISIBLE, environment, shared_variables
@@ -20,7 +24,14 @@ from partita.pods.mps_directories import pipe_directory
 from partita.pods.probe_pod import probe_variables
 from partita.pods.user_namespaces import may_be_root
 
-__all__ = ["ClaimGPU", "ServesClaims", "claim_device", "probe_device"]
+__all__ = [
+    "ClaimGPU",
+    "ServesClaims",
+    "allocated_devices",
+    "claim_device",
+    "claim_slices",
+    "probe_device",
+]
 
 Body = Mapping[str, Any]
 
@@ -161,3 +172,55 @@ def claim_device(
         variables=variables,
         mounts=mounts,
     )
+
+
+def allocated_devices(claim: Body) -> dict[str, Body]:
+    """Return the devices of Partita that are allocated to a claim, by GPUServer.
+
+    Raises
+    ------
+    PrepareError
+        It has none, or others than one on each of some GPUs.
+    """
+    results = list(_of_driver(_devices(claim).get("results")))
+    found = {str(one.get("pool")): one for one in results if one.get("device") == DEVICE}
+    if not found or len(found) < len(results):
+        raise PrepareError(
+            f"its allocation has {len(results)} devices of {DRIVER}: a claim has one on each of "
+            f"its GPUs, named {DEVICE}, which Partita's operator allocates"
+        )
+    return found
+
+
+def claim_slices(claim: Body) -> tuple[SliceParameters, ...]:
+    """Return what a claim gets of each of its GPUs, by its allocation.
+
+    Raises
+    ------
+    PrepareError
+        It does not say that for each GPU, or what it says is invalid.
+    """
+    devices = allocated_devices(claim)
+    opaque = [entry.get("opaque") or {} for entry in _devices(claim).get("config") or ()]
+    found = [entry.get("parameters") for entry in _of_driver(opaque)]
+    try:
+        slices = tuple(map(SliceParameters.model_validate, found))
+    except ValidationError as error:
+        raise PrepareError(
+            f"the parameters in its allocation are invalid: {describe(error)}"
+        ) from error
+    if [one.gpu_server for one in slices] != list(devices):
+        raise PrepareError(
+            f"its allocation has {len(found)} parameters of {DRIVER} instead of those of its "
+            f"{len(devices)} devices, which Partita's operator writes"
+        )
+    return slices
+
+
+def _devices(claim: Body) -> Body:
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    return allocation.get("devices") or {}
+
+
+def _of_driver(entries: Any) -> Iterator[Body]:
+    return (entry for entry in entries or () if entry.get("driver") == DRIVER)

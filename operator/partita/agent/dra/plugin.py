@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from grpclib.const import Cardinality, Handler
 from grpclib.server import Stream
 
-from partita.agent.dra.allocation import allocated_devices
+from partita.agent.dra.device import allocated_devices
 from partita.agent.dra.device_health import DeviceHealthService
 from partita.agent.dra.prepare import PreparedClaims
 from partita.agent.dra.registration import Registration

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import pynvml
 
-from partita.agent.errors import GPULostError, NVMLError
-from partita.agent.gpu.nvml_calls import call, maybe, number, optional, translated
+from partita.agent.errors import GPULostError, NotPermittedError, NVMLError, SetupError
+from partita.agent.gpu.nvml_calls import call, maybe, optional, translated
 from partita.agent.gpu.nvml_processes import memory_by_pid
 
 __all__ = [
@@ -184,7 +184,7 @@ class NVMLDevice:
             mig=bool(mig and mig[0]),
             vgpu=virtualization == pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
             driver=str(call(pynvml.nvmlSystemGetDriverVersion)),
-            cuda=number(pynvml.nvmlSystemGetCudaDriverVersion_v2),
+            cuda=maybe(pynvml.nvmlSystemGetCudaDriverVersion_v2),
         )
 
     def _sm_count(self, capability: tuple[int, int] | None) -> int:
@@ -274,17 +274,35 @@ class NVMLDevice:
 
     def compute_mode(self) -> int | None:
         """Return one of pynvml's `NVML_COMPUTEMODE_*`."""
-        return number(pynvml.nvmlDeviceGetComputeMode, self.handle)
+        mode: int | None = maybe(pynvml.nvmlDeviceGetComputeMode, self.handle)
+        return mode
 
-    def set_compute_mode(self, mode: int) -> None:
-        """Set the compute mode.
+    def set_exclusive(self, *, exclusive: bool) -> None:
+        """Set the compute mode EXCLUSIVE_PROCESS or the default one, unless it is set already.
+
+        In the former only the MPS server may use the GPU. A program that does not find the server
+        then fails with an error instead of using the GPU without a limit:
+        https://docs.nvidia.com/deploy/mps/latest/, "GPU Compute Modes".
 
         Raises
         ------
-        NotPermittedError
-            This process has no administrator rights on the node.
+        SetupError
+            This process may not change the compute mode.
         """
-        call(pynvml.nvmlDeviceSetComputeMode, self.handle, mode)
+        wanted = pynvml.NVML_COMPUTEMODE_DEFAULT
+        if exclusive:
+            wanted = pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
+        # MPS also works on a GPU without compute modes.
+        if self.compute_mode() in {None, wanted}:
+            return
+        try:
+            call(pynvml.nvmlDeviceSetComputeMode, self.handle, wanted)
+        except NotPermittedError as error:
+            raise SetupError(
+                "ComputeModeRefused",
+                "the agent may not set the GPU's compute mode: run it as root with the capability "
+                "SYS_ADMIN",
+            ) from error
 
     def events(self) -> "GPUEvents":
         """Start to record the GPU's events."""

@@ -16,7 +16,7 @@ from partita.agent.errors import (
     NVMLError,
 )
 
-__all__ = ["call", "maybe", "number", "optional", "translated"]
+__all__ = ["call", "maybe", "optional", "translated"]
 
 P = ParamSpec("P")
 
@@ -112,12 +112,6 @@ def optional(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> A
         return function(*args, **kwargs)
     except pynvml.NVMLError:
         return None
-
-
-def number(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> int | None:
-    """Call NVML and return the result as an int; None as for `maybe`."""
-    value = maybe(function, *args, **kwargs)
-    return None if value is None else int(value)
 
 
 def translated(error: pynvml.NVMLError) -> NVMLError:

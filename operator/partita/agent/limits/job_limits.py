@@ -19,14 +19,15 @@ import structlog
 from partita.agent.allocations import AllocationReader, Key, LedgerEntry, read_pod
 from partita.agent.gpu.nvml_memory_limits import MemoryLimits
 from partita.agent.limits.cgroups import CgroupTree, names_below
-from partita.agent.limits.requested_limits import limits_of, started_containers
 from partita.kube.client import Kube
 from partita.kube.errors import KubernetesError
 from partita.kube.events import Events
 from partita.models.gpu_server import LimitMismatch
+from partita.models.quantities import MEBI
 from partita.pods.containers import containers_of_claim
+from partita.pods.environment import MEMORY_LIMIT, MEMORY_REQUEST
 
-__all__ = ["JobLimits", "LimitedUse"]
+__all__ = ["JobLimits", "LimitedUse", "limits_of", "started_containers"]
 
 _WRONG_READS: Final = 2
 """Consecutive reads of a wrong limit after which it is reported."""
@@ -240,3 +241,35 @@ class JobLimits:
             for key, pod in self._pods.items()
             if pod.containers and all(c.is_right for c in pod.containers.values())
         }
+
+
+def limits_of(variables: Mapping[str, str]) -> MemoryLimits | None:
+    """Return the limits that the variables of a claim state; None if they state none.
+
+    The container toolkit sets them from these variables (`partita.pods.environment`). They are in
+    the CDI file of the claim, which only the agent writes.
+    """
+    limit, request = variables.get(MEMORY_LIMIT, ""), variables.get(MEMORY_REQUEST, "")
+    if not (limit.isdecimal() and request.isdecimal()):
+        return None
+    return MemoryLimits(int(request) * MEBI, int(limit) * MEBI)
+
+
+def started_containers(pod: Mapping[str, Any]) -> dict[str, str]:
+    """Return the ID of each running container of a Pod by its name, without the runtime's prefix.
+
+    Parameters
+    ----------
+    pod
+        The Pod as the API server returns it.
+    """
+    status = pod.get("status") or {}
+    statuses = [
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ]
+    return {
+        s["name"]: s["containerID"].rpartition("/")[2]
+        for s in statuses
+        if "running" in (s.get("state") or {}) and s.get("containerID")
+    }

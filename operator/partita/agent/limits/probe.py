@@ -15,7 +15,7 @@ from partita.agent.gpu.nvml_memory_limits import memory_limits
 from partita.agent.gpu.nvml_threads import in_thread
 from partita.agent.limits.cgroups import CgroupTree
 from partita.agent.limits.decision import Hook, ProbeResult
-from partita.agent.limits.requested_limits import limits_of, started_containers
+from partita.agent.limits.job_limits import limits_of, started_containers
 from partita.kube.client import PODS, Kube
 from partita.kube.errors import NotFoundError
 from partita.models import GPUServer

@@ -23,15 +23,16 @@ from array import array
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from math import exp
 from typing import Final, NamedTuple, TypeVar
 
 from partita.agent.times import AgentTimes
-from partita.agent.usage.moving_mean import MovingMean
 
 __all__ = [
     "PROFILE_STEPS",
     "SAMPLE_INTERVAL",
     "GPUSample",
+    "MovingMean",
     "TracePoint",
     "UsageTrace",
     "attribute",
@@ -44,6 +45,9 @@ SAMPLE_INTERVAL: Final = 0.1
 PROFILE_STEPS: Final = 64
 """Most steps of a profile; the resource holds 256. An assumption: 64 show the phases of the study's
 applications and keep the object small."""
+_DECAY: Final = 30.0
+"""Seconds after which a value counts 1/e as much: the last minute counts 86 %. The status is
+written once a minute, so a shorter time would make it depend on chance."""
 _ROUNDING: Final = 1e-3
 """Fraction of a step by which a timestamp may be too low: floating-point sums are not exact."""
 
@@ -137,6 +141,29 @@ def attribute(
             used > 0 or shared is None,
         )
     return usage
+
+
+class MovingMean:
+    """A mean in which each value counts for the time since the one before, and older ones less."""
+
+    def __init__(self) -> None:
+        self._sum = 0.0
+        self._weight = 0.0
+        self._at: float | None = None
+
+    def add(self, at: float, value: float | None) -> None:
+        """Add a value; None if it was not measured. `at` in seconds."""
+        if value is None:
+            return
+        kept = exp(-(SAMPLE_INTERVAL if self._at is None else max(0.0, at - self._at)) / _DECAY)
+        self._at = at
+        self._sum = self._sum * kept + value * (1 - kept)
+        self._weight = self._weight * kept + (1 - kept)
+
+    @property
+    def value(self) -> float | None:
+        """The mean; None if nothing was measured."""
+        return self._sum / self._weight if self._weight else None
 
 
 class _Bin:

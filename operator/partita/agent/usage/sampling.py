@@ -24,8 +24,8 @@ class SamplingThread(NVMLThread):
 
     Each sample lists the processes and their memory. What they compute is read once a batch: the
     driver itself averages it over 1/6 s to 1 s (`nvmlDeviceGetUtilizationRates`,
-    https://docs.nvidia.com/deploy/nvml-api/). A sample that shows nothing new is left out unless it
-    is the last one of its batch.
+    https://docs.nvidia.com/deploy/nvml-api/). Of samples that show the same, only the first and the
+    last one are passed on, and the last one of a batch.
 
     Parameters
     ----------
@@ -54,15 +54,21 @@ class SamplingThread(NVMLThread):
     def run(self) -> None:
         batch: list[GPUSample] = []
         last: GPUSample | None = None
+        left_out = False
         due = ends = time.monotonic()
         while not self._stopped.is_set():
             try:
+                before = last
                 memory = {pid: used or 0 for pid, used in self._gpu.processes().items()}
-                if last is None or due >= ends:
-                    last = self._read(memory, last, due)
-                    batch.append(last)
-                elif memory != last.memory:
-                    last = replace(last, at=time.time(), memory=memory)
+                if before is None or due >= ends:
+                    last = self._read(memory, before, due)
+                else:
+                    last = replace(before, at=time.time(), memory=memory)
+                changed = before is None or memory != before.memory
+                if before is not None and changed and left_out:
+                    batch.append(before)  # it lasted until now
+                left_out = not changed and due < ends
+                if not left_out:
                     batch.append(last)
             except NVMLError as error:
                 self._pass(self._take, error)

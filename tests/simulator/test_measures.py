@@ -5,7 +5,9 @@ import pytest
 from partita_policies import GPU, Placement, Sharing, Step, create
 from partita_policies.interference import TYPICAL_CACHE
 from partita_research.simulator import Application, Simulation, Task, simulate, task_of
-from simulator.scenes import GIB
+from partita_research.training.held_out import held_out
+from partita_research.training.scenarios import random_scenario
+from simulator.scenes import GIB, Scripted
 
 CARDS = [
     GPU(f"gpu-{n}", f"node-{n // 2}", gib * GIB, 4, product=product, pcie_bandwidth=32 * 10**9)
@@ -40,3 +42,10 @@ def test_utilisation_is_the_share_of_time_in_which_kernels_run():
     assert together.memory_utilisation == pytest.approx(100)
     turns = simulate(pair, CARDS[:1], create("fifo"), sharing=Sharing.TIME_SLICING)
     assert turns.gpu_utilisation == pytest.approx(100)
+
+
+def test_a_training_that_lets_jobs_wait_for_ever_is_not_better():
+    starts, waits = create("fifo"), Scripted()
+    assert not held_out(waits, starts, random_scenario, workloads=2).clear
+    assert not held_out(waits, waits, random_scenario, workloads=2).clear
+    assert held_out(starts, waits, random_scenario, workloads=2).clear

@@ -6,7 +6,7 @@ paired: both policies run the same workloads.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, isfinite, sqrt
 from statistics import fmean, stdev
 
 from typing_extensions import override
@@ -26,7 +26,7 @@ class Improvement:
     """The trained policy against the untrained one, on workloads that it did not learn from."""
 
     mean: float
-    """Mean of the relative differences; below 0 it is better."""
+    """Mean of the relative differences; below 0 it is better. Infinite if a job waits for ever."""
     interval: float
     """Half of the 95 % confidence interval."""
     workloads: int
@@ -83,6 +83,8 @@ def held_out(
             result = simulate(scenario.tasks, [scenario.gpu], one, objective=objective)
             whole = result.makespan
             costs.append(whole if objective is Objective.MAKESPAN else result.mean_completion)
-        differences.append(costs[0] / costs[1] - 1)
-    interval = 1.96 * stdev(differences) / sqrt(workloads)
-    return Improvement(fmean(differences), interval, workloads)
+        # A policy that leaves a job to wait for ever is better than none.
+        differences.append(costs[0] / costs[1] - 1 if isfinite(costs[0]) else inf)
+    mean = fmean(differences)
+    interval = 1.96 * stdev(differences) / sqrt(workloads) if isfinite(mean) else 0.0
+    return Improvement(mean, interval, workloads)

@@ -17,7 +17,7 @@ as running jobs. Each has the mean load of its application until the end of the 
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from time import perf_counter
@@ -85,8 +85,6 @@ class Simulation:
         counts_bypasses: bool = True,
     ) -> None:
         check_tasks(tasks)
-        self.over = False
-        """Whether the simulation has ended."""
         self.rejected = 0
         """Number of placements that exceeded a limit."""
         self.decisions = 0
@@ -114,7 +112,7 @@ class Simulation:
         """Whether a request fits empty GPUs."""
         self._waiting, self._waiting_lasting = list[Job](), list[Job]()
         self._news = False
-        self._work_finished = self._seconds_of_finished = 0.0
+        self._seconds_of_finished = 0.0
         self._lost: dict[str, SimulatedOutcome] = {}
         self._reclaims: Counter[str] = Counter()
 
@@ -122,15 +120,6 @@ class Simulation:
     def now(self) -> float:
         """Seconds since the start."""
         return self._runs.now
-
-    @property
-    def work_done(self) -> float:
-        """Seconds of work done so far, measured as run time alone; a kill discards its work.
-
-        The work of lasting jobs does not count.
-        """
-        ending = [run for run in self._runs.of.values() if not run.job.lasting]
-        return self._work_finished + sum(run.progress(self.now) for run in ending)
 
     @property
     def work_total(self) -> float:
@@ -154,7 +143,6 @@ class Simulation:
         """
         while not (self._news and self._waiting):
             if not self._advance():
-                self.over = True
                 return None
             self._start_lasting()
         self._news = False
@@ -234,6 +222,23 @@ class Simulation:
             self.lasting_since[job.id] = self.now
         self._settle()
 
+    def run(self, policy: Policy, tell: Callable[[float], None] = lambda _: None) -> Result:
+        """Simulate to the end under a policy, whose exceptions propagate.
+
+        Parameters
+        ----------
+        tell
+            Called before each decision with the share of the jobs that have run.
+        """
+        seconds: list[float] = []
+        while (snapshot := self.next_decision()) is not None:
+            tell(min(len(self.attempts) / len(self._tasks), 1.0))
+            start = perf_counter()
+            placements = policy.decide(snapshot)
+            seconds.append(perf_counter() - start)
+            self.apply(placements)
+        return self.result(seconds)
+
     def result(self, seconds: Sequence[float] = ()) -> Result:
         """Return the result so far.
 
@@ -269,8 +274,6 @@ class Simulation:
         if not self._runs.advance(until, finishes):
             return False
         for run, time in self._runs.finished():
-            if not run.job.lasting:
-                self._work_finished += run.state.duration
             self._seconds_of_finished += time - run.job.submitted
             self._end(run, SimulatedOutcome.FINISHED, time)
         while arrivals and arrivals[-1].job.submitted <= self._runs.horizon:
@@ -387,13 +390,6 @@ def simulate(
 
     Parameters and errors are those of `Simulation`. Exceptions of the policy propagate.
     """
-    simulation = Simulation(
+    return Simulation(
         tasks, gpus, sharing=sharing, speeds=speeds, nodes=nodes, objective=objective
-    )
-    seconds: list[float] = []
-    while (snapshot := simulation.next_decision()) is not None:
-        start = perf_counter()
-        placements = policy.decide(snapshot)
-        seconds.append(perf_counter() - start)
-        simulation.apply(placements)
-    return simulation.result(seconds)
+    ).run(policy)

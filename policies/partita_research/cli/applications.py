@@ -17,6 +17,7 @@ from partita_policies.simulator.tasks import allocation_for
 from partita_policies.types import GPU
 from partita_research.advise import Subject
 from partita_research.cli.messages import SHOWN, few
+from partita_research.simulator.products import MAX_JOBS
 from partita_research.simulator.workloads import (
     STUDY_WORKLOADS,
     InputError,
@@ -26,9 +27,6 @@ from partita_research.simulator.workloads import (
 )
 
 __all__ = ["Applications", "from_cluster", "from_sources"]
-
-_MAX_JOBS = 16
-"""Jobs that may share a GPU that is known only from measurements, as in simulations."""
 
 
 @dataclass(slots=True)
@@ -59,7 +57,7 @@ class Applications:
                         id=where.product,
                         node=where.node,
                         memory=where.memory * (100 - reserve_percent) // 100,
-                        max_jobs=_MAX_JOBS,
+                        max_jobs=MAX_JOBS,
                         product=where.product or "GPU",
                         sm_count=where.sm_count,
                         pcie_bandwidth=where.pcie_bandwidth,

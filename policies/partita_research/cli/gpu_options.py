@@ -9,8 +9,6 @@ if TYPE_CHECKING:
 
 __all__ = ["gpus_option"]
 
-_MAX_JOBS = 16
-"""Jobs that may share a GPU that is named by an option: an assumption."""
 _PER_NODE = 8
 
 
@@ -26,7 +24,7 @@ def gpus_option(*, counted: bool) -> ReadValue["list[GPU]"]:
 
     def read(text: str) -> "list[GPU]":
         from partita.models.quantities import parse_memory
-        from partita_research.simulator.products import gpus_of
+        from partita_research.simulator.products import MAX_JOBS, gpus_of
 
         product, *rest = text.split(":")
         try:
@@ -38,7 +36,7 @@ def gpus_option(*, counted: bool) -> ReadValue["list[GPU]"]:
             example = f"mine:{'2:' if counted else ''}24Gi"
             raise ValueError(f"{text!r}: write {form}, or with its memory {example}")
         try:
-            return gpus_of(product, count, max_jobs=_MAX_JOBS, per_node=_PER_NODE, memory=memory)
+            return gpus_of(product, count, max_jobs=MAX_JOBS, per_node=_PER_NODE, memory=memory)
         except ValueError as error:
             raise ValueError(f"{error}, as in {text}:24Gi") from error
 

@@ -19,19 +19,16 @@ from partita_research.cli.policy_options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from partita.cli.progress import Report
     from partita_policies.types import GPU, Objective, Policy
-    from partita_research.cli.workload import Batch
     from partita_research.simulator import Result, Simulation
+    from partita_research.simulator.workloads import Workload
 
 __all__ = ["command"]
 
 _PICTURES = (".png", ".svg", ".pdf")
-_TELL_EVERY = 0.1
-"""Minimum seconds between two progress reports."""
-_ANY_WORK = 1e-9
 
 
 @click.command("simulate", short_help="Compare policies on a workload, without a cluster.")
@@ -203,7 +200,7 @@ def command(
 
 
 def _simulate(
-    batches: "Sequence[Batch]", policies: "Mapping[str, Policy]", objective: "Objective"
+    batches: "Sequence[Workload]", policies: "Mapping[str, Policy]", objective: "Objective"
 ) -> "tuple[dict[str, list[Result]], dict[str, str]]":
     """Return the results of all runs, the best policy first, and the errors of failed policies."""
     from partita.cli.progress import progress
@@ -216,10 +213,9 @@ def _simulate(
             found = []
             for number, batch in enumerate(batches):
                 simulation = _simulation(batch, objective)
-                done = (index + number / len(batches)) / len(policies)
-                part = 1 / len(batches) / len(policies)
+                before, whole = index * len(batches) + number, len(policies) * len(batches)
                 try:
-                    found.append(_run(simulation, policy, partial(_tell, tell, name, done, part)))
+                    found.append(simulation.run(policy, partial(_tell, tell, name, before, whole)))
                 except Exception as error:  # noqa: BLE001 - a policy's fault, which is reported
                     at = f"at {simulation.now:g} s it raised"
                     failures[name] = f"{at} {type(error).__name__}: {error}"
@@ -229,41 +225,24 @@ def _simulate(
     return dict(sorted(results.items(), key=lambda item: rank(*item))), failures
 
 
-def _tell(report: "Report", name: str, done: float, part: float, share: float) -> None:
-    report(name, done + part * share)
+def _tell(report: "Report", name: str, before: int, whole: int, share: float) -> None:
+    report(name, (before + share) / whole)
 
 
-def _simulation(batch: "Batch", objective: "Objective") -> "Simulation":
+def _simulation(batch: "Workload", objective: "Objective") -> "Simulation":
     from partita_research.simulator import Simulation
 
     try:
         return Simulation(
             batch.tasks,
-            batch.place.gpus,
+            batch.gpus,
             sharing=batch.sharing,
             speeds=batch.speeds,
-            nodes=batch.place.nodes,
+            nodes=batch.nodes,
             objective=objective,
         )
     except ValueError as error:
         raise terminal.UserError(f"{batch.name} cannot be simulated: {error}") from error
-
-
-def _run(simulation: "Simulation", policy: "Policy", tell: "Callable[[float], None]") -> "Result":
-    """Run one simulation to its end, and report its progress."""
-    from time import perf_counter
-
-    seconds: list[float] = []
-    next_time = 0.0
-    while (snapshot := simulation.next_decision()) is not None:
-        began = perf_counter()
-        if began >= next_time:
-            tell(simulation.work_done / max(simulation.work_total, _ANY_WORK))
-            next_time = (began := perf_counter()) + _TELL_EVERY
-        placements = policy.decide(snapshot)
-        seconds.append(perf_counter() - began)
-        simulation.apply(placements)
-    return simulation.result(seconds)
 
 
 def _can_draw(path: Path) -> None:
@@ -275,7 +254,7 @@ def _can_draw(path: Path) -> None:
         raise click.UsageError(f"--picture {path}: create the folder {path.parent} first")
 
 
-def _draw(path: Path, batch: "Batch", results: "Mapping[str, Result]") -> None:
+def _draw(path: Path, batch: "Workload", results: "Mapping[str, Result]") -> None:
     from partita_research.cli.charts import draw, save
 
     parts: Sequence[tuple[Path, Mapping[str, Result]]] = [(path, results)]

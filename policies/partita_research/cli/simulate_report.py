@@ -22,8 +22,8 @@ from partita_research.cli.simulate_statistics import (
     half_width,
     mean_figures,
 )
-from partita_research.cli.workload import Batch
 from partita_research.simulator import JobResult, Result, SimulatedAttempt, SimulatedOutcome
+from partita_research.simulator.workloads import Workload
 
 __all__ = ["Comparison", "Runs", "never_started", "rank", "report", "report_data"]
 
@@ -85,13 +85,13 @@ class Comparison(TypedDict):
     noise: float
 
 
-def report(batch: Batch, runs: Runs) -> RenderableType:
+def report(batch: Workload, runs: Runs) -> RenderableType:
     """Draw the comparison and the problems of the simulations.
 
     Parameters
     ----------
     batch
-        Batch of the first run.
+        Workload of the first run.
     """
     parts: list[RenderableType] = [Text(batch.title, style="bold"), Text()]
     if runs:
@@ -106,7 +106,7 @@ def report(batch: Batch, runs: Runs) -> RenderableType:
     return Group(*parts)
 
 
-def _table(batch: Batch, runs: Runs) -> Table:
+def _table(batch: Workload, runs: Runs) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("Policy", style="bold", vertical="bottom")
     services = any(task.job.lasting for task in batch.tasks)
@@ -175,7 +175,7 @@ def _maybe(value: float | None, write: Any) -> str:
     return "-" if value is None else str(write(value))
 
 
-def _trouble(batch: Batch, results: Mapping[str, Result]) -> list[RenderableType]:
+def _trouble(batch: Workload, results: Mapping[str, Result]) -> list[RenderableType]:
     first = next(iter(results.values()))
     refused = {job.job for job in first.jobs if job.outcome is SimulatedOutcome.NEVER_FITS}
     jobs = [task.job for task in batch.tasks if task.job.id in refused]
@@ -199,9 +199,9 @@ def _trouble(batch: Batch, results: Mapping[str, Result]) -> list[RenderableType
     return [Text(line, style="yellow") for line in lines]
 
 
-def _why_never(job: Job, batch: Batch) -> str:
+def _why_never(job: Job, batch: Workload) -> str:
     """Return the request of a job that even empty GPUs cannot fulfil."""
-    gpus = [g for g in batch.place.gpus if not job.products or g.product in job.products]
+    gpus = [g for g in batch.gpus if not job.products or g.product in job.products]
     if not gpus:
         return f"there is no {' or '.join(job.products)}"
     largest = max(gpu.memory for gpu in gpus)
@@ -214,17 +214,17 @@ def _why_never(job: Job, batch: Batch) -> str:
 
 
 def report_data(
-    batches: Mapping[int, Batch], runs: Runs, failures: Mapping[str, str], noise: float
+    batches: Mapping[int, Workload], runs: Runs, failures: Mapping[str, str], noise: float
 ) -> Comparison:
     """Return the whole result as data.
 
     Parameters
     ----------
     batches
-        Batches by seed, in the order of the runs.
+        Workloads by seed, in the order of the runs.
     """
     seed, batch = next(iter(batches.items()))
-    gpus = batch.place.gpus
+    gpus = batch.gpus
     return {
         "workload": batch.name,
         "jobs": len(batch.tasks),

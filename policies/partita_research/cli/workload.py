@@ -1,8 +1,7 @@
 """Jobs and GPUs of a simulation: by name, from a file, or drawn."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from partita.cli.terminal import UserError, warn
@@ -16,7 +15,7 @@ from partita_research.simulator.openb import (
     read_tasks,
     simulated,
 )
-from partita_research.simulator.products import gpus_of
+from partita_research.simulator.products import MAX_JOBS, gpus_of
 from partita_research.simulator.services import with_services
 from partita_research.simulator.synthetic import random_tasks
 from partita_research.simulator.workloads import (
@@ -27,54 +26,28 @@ from partita_research.simulator.workloads import (
     study_workload,
 )
 
-__all__ = ["Batch", "SimulatedGPUs", "load", "place_asked", "place_in"]
+__all__ = ["Place", "load", "place_asked", "place_in"]
 
 SYNTHETIC = "synthetic"
 SYNTHETIC_JOBS = 100
-_PRODUCTS_NAMED = 3
-_EQUAL: Mapping[str, float] = {}
 REFERENCE = "titan-xp"
 """Default GPU of synthetic jobs: that of the DqnGPU study."""
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedGPUs:
-    """GPUs and nodes of a simulation."""
-
-    gpus: Sequence[GPU]
-    nodes: Sequence[Node] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Input of a simulation."""
-
-    name: str
-    tasks: Sequence[Task]
-    place: SimulatedGPUs
-    sharing: Sharing
-    speeds: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def title(self) -> str:
-        """Description in one line."""
-        products = Counter(gpu.product or "GPU" for gpu in self.place.gpus)
-        gpus = ", ".join(f"{count} x {product}" for product, count in products.items())
-        if len(products) > _PRODUCTS_NAMED:
-            gpus = f"{products.total():,} GPUs of {len(products)} products"
-        return f"{self.name}: {len(self.tasks):,} jobs on {gpus}, {self.sharing}"
+Place = tuple[Sequence[GPU], Sequence[Node]]
+"""GPUs, and CPU and memory of nodes."""
 
 
 def load(
     workload: str,
     *,
-    place: SimulatedGPUs | None,
+    place: Place | None,
     sharing: Sharing,
     jobs: int | None,
     seed: int,
     noise: float,
     services: float,
-) -> Batch:
+) -> Workload:
     """Read or draw a workload.
 
     Parameters
@@ -92,14 +65,13 @@ def load(
         The workload does not exist, cannot be read or has no jobs, or there are no GPUs.
     """
     if workload == SYNTHETIC:
-        place = place or SimulatedGPUs(gpus_of(REFERENCE, 1, max_jobs=16, per_node=1))
-        tasks: Sequence[Task] = random_tasks(
-            seed, jobs or SYNTHETIC_JOBS, place.gpus[0], noise=noise
-        )
-        return Batch(workload, with_services(tasks, services, seed), place, sharing)
+        gpus, nodes = place or (gpus_of(REFERENCE, 1, max_jobs=MAX_JOBS, per_node=1), ())
+        tasks: Sequence[Task] = random_tasks(seed, jobs or SYNTHETIC_JOBS, gpus[0], noise=noise)
+        tasks = with_services(tasks, services, seed)
+        return Workload(workload, tasks, gpus, {}, nodes, sharing)
     try:
         if workload.lower().endswith(".csv"):
-            name, tasks, speeds = Path(workload).stem, _trace(Path(workload)), _EQUAL
+            found = Workload(Path(workload).stem, _trace(Path(workload)), (), {})
             if place is None:
                 raise UserError(
                     f"{workload} says nothing of GPUs: name its list of nodes with --gpus, or "
@@ -107,17 +79,17 @@ def load(
                 )
         else:
             found = _workload(workload)
-            name, tasks, speeds = found.name, found.tasks, found.speeds
-            place = place or SimulatedGPUs(found.gpus)
     except (InputError, TraceError) as error:
         raise UserError(str(error)) from error
-    tasks = tasks[:jobs]
+    gpus, nodes = place or (found.gpus, ())
+    tasks = found.tasks[:jobs]
     if noise:
-        tasks = jitter(tasks, seed, noise, largest=max(gpu.memory for gpu in place.gpus))
-    return Batch(name, with_services(tasks, services, seed), place, sharing, speeds)
+        tasks = jitter(tasks, seed, noise, largest=max(gpu.memory for gpu in gpus))
+    tasks = with_services(tasks, services, seed)
+    return replace(found, tasks=tasks, gpus=gpus, nodes=nodes, sharing=sharing)
 
 
-def place_in(path: Path) -> SimulatedGPUs:
+def place_in(path: Path) -> Place:
     """Return the GPUs of a list of nodes or of a workload file.
 
     Raises
@@ -127,24 +99,23 @@ def place_in(path: Path) -> SimulatedGPUs:
     """
     try:
         if path.suffix.lower() != ".csv":
-            return SimulatedGPUs(read_workload(path).gpus)
-        place = SimulatedGPUs(*cluster_of(read_nodes(path)))
+            return read_workload(path).gpus, ()
+        gpus, nodes = cluster_of(read_nodes(path))
     except (InputError, TraceError) as error:
         raise UserError(str(error)) from error
-    if not place.gpus:
+    if not gpus:
         raise UserError(f"{path} has no node with a GPU: name another list of nodes")
-    return place
+    return gpus, nodes
 
 
-def place_asked(asked: Sequence[Sequence[GPU]]) -> SimulatedGPUs:
+def place_asked(asked: Sequence[Sequence[GPU]]) -> Place:
     """Return the GPUs of several options, each on nodes of its own."""
     every = [(number, gpu) for number, group in enumerate(asked) for gpu in group]
-    return SimulatedGPUs(
-        [
-            replace(gpu, id=f"gpu-{n}", node=f"{gpu.node}-{number}")
-            for n, (number, gpu) in enumerate(every)
-        ]
-    )
+    found = [
+        replace(gpu, id=f"gpu-{n}", node=f"{gpu.node}-{number}")
+        for n, (number, gpu) in enumerate(every)
+    ]
+    return found, ()
 
 
 def _workload(name: str) -> Workload:

@@ -11,8 +11,10 @@ from typing import NamedTuple
 
 from partita_policies.types import GPU
 
-__all__ = ["PRODUCTS", "Product", "gpus_of"]
+__all__ = ["MAX_JOBS", "PRODUCTS", "Product", "gpus_of"]
 
+MAX_JOBS = 16
+"""Jobs that may share a GPU of which nothing else is said: an assumption."""
 _PCIE_3, _PCIE_4, _PCIE_5 = 32_000_000_000, 64_000_000_000, 128_000_000_000
 """Sixteen lanes, bytes per second: 8, 16 and 32 GT/s a lane."""
 

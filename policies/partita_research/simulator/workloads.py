@@ -16,7 +16,8 @@ gpus:                    # optional: one Titan Xp
   - {product: a100, count: 2, memory: 40960, pcie: 64000, speed: 3.5, max_jobs: 8}
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -27,7 +28,8 @@ from pydantic import Field, model_validator
 
 from partita_policies.interference import TYPICAL_CACHE
 from partita_policies.simulator.tasks import MIB, Application, Task, task_of
-from partita_policies.types import GPU, Step
+from partita_policies.types import GPU, Node, Sharing, Step
+from partita_research.simulator.products import MAX_JOBS
 from partita_research.simulator.reading import Entry, InputError, ParsedFile
 
 __all__ = [
@@ -44,7 +46,7 @@ STUDY_WORKLOADS = ("gpu-heavy", "gpu-light", "memory-heavy", "memory-light", "ra
 """Names of the study's workloads, in the order of the study."""
 _DATA = files("partita_research") / "data"
 _MEGABYTE = 10**6
-_MAX_JOBS = 16
+_PRODUCTS_NAMED = 3
 _LARGEST = 1e12
 """Upper bound of every number. As MiB, it fits in 64 bits as bytes; as seconds, it is 30,000
 years."""
@@ -61,10 +63,22 @@ class Workload:
     """Jobs to simulate, and their GPUs."""
 
     name: str
-    tasks: tuple[Task, ...]
-    gpus: tuple[GPU, ...]
+    tasks: Sequence[Task]
+    gpus: Sequence[GPU]
     speeds: Mapping[str, float]
     """Speed by GPU product, relative to the product to which durations refer."""
+    nodes: Sequence[Node] = ()
+    """CPU and memory of nodes, as far as they are known."""
+    sharing: Sharing = Sharing.MPS
+
+    @property
+    def title(self) -> str:
+        """Jobs and GPUs in one line."""
+        products = Counter(gpu.product or "GPU" for gpu in self.gpus)
+        gpus = ", ".join(f"{count} x {product}" for product, count in products.items())
+        if len(products) > _PRODUCTS_NAMED:
+            gpus = f"{products.total():,} GPUs of {len(products)} products"
+        return f"{self.name}: {len(self.tasks):,} jobs on {gpus}, {self.sharing}"
 
 
 class _Steps(Entry):
@@ -112,7 +126,7 @@ class _GPUs(Entry):
     count: _Count = 1
     pcie: _Amount = 0.0
     speed: _Positive = 1.0
-    max_jobs: _Count = _MAX_JOBS
+    max_jobs: _Count = MAX_JOBS
     node: _Text | None = None
 
 
@@ -202,7 +216,7 @@ def _step(row: _Steps) -> Step:
 
 def _gpus(
     document: ParsedFile[_File], entries: list[_GPUs]
-) -> tuple[tuple[GPU, ...], dict[str, float]]:
+) -> tuple[Sequence[GPU], dict[str, float]]:
     """Return the GPUs and the speeds of products; without entries, the GPUs of the study."""
     if not entries:
         return study_workload(STUDY_WORKLOADS[0]).gpus, {}

@@ -27,5 +27,5 @@ async def test_namespaces_take_turns_and_what_was_sent_before_a_bookmark_or_a_br
                 content.feed_data(line(1002, kind="BOOKMARK") + line(1003, "single"))
             elif len(taken) == 5:
                 content.set_exception(ConnectionError())
-    assert taken.index(1001) <= 2
-    assert [n for n in taken if n != 1001] == [*range(1001), 1002, 1003]
+    assert taken.index(1003) <= taken.index(1001) + 2 <= 4  # a bookmark keeps nothing back
+    assert [n for n in taken if n not in {1001, 1003}] == [*range(1001), 1002]

@@ -79,9 +79,9 @@ async def lines_in_turns(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 
     So a change is not behind all that a flood in another namespace has changed before. The changes
     in one namespace stay in order, and what the API server says of the watch itself comes after
-    all that it has sent before.
+    them all: a bookmark is of use only when nothing else comes.
     """
-    queue, lines, numbers, rank = FairQueue[int](), dict[int, bytes](), count(), 0
+    queue, lines, numbers = FairQueue[int](), dict[int, bytes](), count()
     rest = bytearray()
     while True:
         data = b""
@@ -96,11 +96,7 @@ async def lines_in_turns(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
         for line in new:
             number, namespace = next(numbers), _changed_namespace(line)
             lines[number] = line
-            if namespace is not None:
-                queue.add(number, namespace, rank)
-            else:
-                queue.add(number, "", rank + 1)
-                rank += 2
+            queue.add(number, namespace or "", rank=namespace is None)
         if queue:
             yield lines.pop(queue.pop())
         elif not data:

@@ -305,6 +305,8 @@ class TestStatuses:
         kube.times = Times(retry_after=3600.0)
         writer.want("uid-train", status(Phase.RUNNING), 0.0)
         await until(state.queues.jobs.due_in)  # and not at once
+        writer.want("uid-train", status(Phase.RUNNING), 0.0)
+        await until(lambda: not jobs.records["uid-train"].status_refused)
 
     async def test_a_job_that_is_gone_is_let_go(self, kube, writer):
         kube.errors = [NotFoundError("patch", 404, "no")]

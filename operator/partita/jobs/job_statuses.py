@@ -224,6 +224,8 @@ class StatusWriter:
                 subresource="status",
                 resource_version=meta.resource_version,
             )
+            if (record := self.jobs.records.get(uid)) is not None:
+                record.status_refused = False
             self.state.apply_job(body)
             self._report(job, status)
         except NotFoundError:

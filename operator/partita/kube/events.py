@@ -31,11 +31,9 @@ _LOG_DROPS_EVERY = 60.0
 """Minimum seconds between two log lines about dropped Events while others wait to be written."""
 _MAX_MESSAGE = 1024
 """Maximum length of an Event's message in the API server (characters)."""
-
-
 _LONGEST_NAME = 230
-"""Characters of an object's name in that of its Event, which has at most 253: Pods may have as
-many."""
+"""Characters of an object's name that stand in that of its Event. An Event's name has at most 253,
+and a Pod's may have as many."""
 _OF_THE_CLUSTER = "default"
 """Namespace of Events about cluster-scoped objects; the API server accepts no other namespace
 (ValidateEvent in pkg/apis/core/validation/events.go)."""

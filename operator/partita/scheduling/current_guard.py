@@ -70,6 +70,7 @@ def keeps(uid: str, state: State, released: Mapping[str, Collection[str]]) -> bo
     released
         UIDs of claims whose allocations are being released, by GPUServer.
     """
+    # Each cycle asks of all jobs that wait, and most have none.
     return state.is_allocated(uid) and any(
         holder not in released.get(server, ()) for server, holder in state.places(uid)
     )

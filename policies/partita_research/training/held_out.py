@@ -83,7 +83,7 @@ def held_out(
             result = simulate(scenario.tasks, [scenario.gpu], one, objective=objective)
             whole = result.makespan
             costs.append(whole if objective is Objective.MAKESPAN else result.mean_completion)
-        # A policy that leaves a job to wait for ever is better than none.
+        # A policy that lets a job wait for ever is never better, whatever the untrained one does.
         differences.append(costs[0] / costs[1] - 1 if isfinite(costs[0]) else inf)
     mean = fmean(differences)
     interval = 1.96 * stdev(differences) / sqrt(workloads) if isfinite(mean) else 0.0

@@ -146,11 +146,14 @@ async def test_jobs_that_start_at_once_cost_at_most_eight_writes_each_all_told(
 async def test_jobs_that_have_to_wait_cost_at_most_one_write_more_each(
     system: System, api_server: ApiServer, tmp_path: Path
 ) -> None:
+    # A slow machine has time to write that a job has just been queued, and to update why it waits.
+    system.set_times(queued_within=600.0, refresh=600.0, estimate_starts=600.0)
     async with counted(system, api_server, tmp_path, gpus=2, speed=20) as (proxy, partition):
         lasts = [{"duration": f"{5 + i % 7}s"} for i in range(20)]
         await jobs_succeed(system, partition, "9Gi", lasts)
-        # Some of a slow machine wait long enough for a second reason.
-        assert per_job(proxy.counts(for_jobs), 20) <= 9.5
+        counts = proxy.counts(for_jobs)
+        assert counts["PATCH sharedgpujobs/status"] <= 3 * 20  # why it waits, it runs, it has ended
+        assert per_job(counts, 20) <= 10
 
 
 async def test_a_pod_with_a_claim_costs_four_writes_until_it_may_start(

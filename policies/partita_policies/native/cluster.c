@@ -81,6 +81,13 @@ void start(const Problem *problem, State *state, Gpu *gpu, int kind) {
     gpu->next = -1; /* speeds are stale */
 }
 
+/* Whether the phase of a job ends now. After a very long time, a short rest is less than the least
+ * step of the clock. */
+static int is_over(const Gpu *gpu, const Running *job, const Outlook *outlook) {
+    return job->left <= ENOUGH * outlook->duration ||
+           gpu->since + job->left / job->speed <= gpu->since;
+}
+
 /* Begin the next phases of jobs whose phase has ended. Return how many jobs have ended. */
 static int end_phases(const Problem *problem, State *state, Gpu *gpu) {
     int kept = 0, ended = 0, count = gpu->free.jobs;
@@ -88,7 +95,7 @@ static int end_phases(const Problem *problem, State *state, Gpu *gpu) {
         Running job = gpu->jobs[i];
         const Outlook *outlook = outlook_of(problem, gpu, job.kind);
         int last = job.phase + 1 >= outlook->phases;
-        if (!problem->kind[job.kind].lasting && job.left <= ENOUGH * outlook->duration) {
+        if (!problem->kind[job.kind].lasting && is_over(gpu, &job, outlook)) {
             if (last) {
                 hold(problem->kind + job.kind, &gpu->free, host_of(state, gpu), -1);
                 state->running--;

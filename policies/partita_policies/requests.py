@@ -9,18 +9,17 @@ from partita_policies.forecast import known_duration
 from partita_policies.incremental import Interned
 from partita_policies.types import GPU, Job, Profile, RunningJob
 
-__all__ = ["CachedRequest", "RequestCache", "check_duration", "gpu_type"]
+__all__ = ["CachedRequest", "RequestCache", "gpu_type"]
 
 T = TypeVar("T")
 _ASKED = attrgetter(
     "memory", "alone", "slots", "clients", "lasting", "duration", "thread_percent",
     "cpu", "host_memory", "host_storage",
 )  # fmt: skip
-
-
-def gpu_type(gpu: GPU) -> tuple[int, str, int, int]:
-    """Return a key that is equal for GPUs on which jobs run alike."""
-    return (gpu.memory, gpu.product, gpu.pcie_bandwidth, gpu.sm_partitions)
+gpu_type: Callable[[GPU], Hashable] = attrgetter(
+    "memory", "product", "pcie_bandwidth", "sm_partitions", "max_jobs", "max_clients"
+)
+"""Returns a key that is equal for GPUs that take the same jobs and on which they run alike."""
 
 
 class CachedRequest:

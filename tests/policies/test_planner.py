@@ -99,6 +99,11 @@ def test_jobs_spread_over_idle_gpus() -> None:
         assert len(set(placed(replace(seen, objective=objective)).values())) == 4
 
 
+def test_idle_gpus_that_take_other_jobs_are_not_alike() -> None:
+    gpus = [replace(gpu(f"gpu-{i}"), max_jobs=most) for i, most in enumerate((1, 8))]
+    assert placed(snapshot([job("j", None, slots=3)], gpus)) == {"j": "gpu-1"}
+
+
 def test_what_takes_longer_together_than_in_turns_waits() -> None:
     """Under time-slicing two busy jobs only switch contexts."""
     busy = steady("busy", 100, 100)

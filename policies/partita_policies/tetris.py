@@ -179,8 +179,8 @@ class Tetris:
         starts = np.empty((int(asked.sum()) + int(classes["gpus"].max()), 2), np.int32)
         count = _native().tetris(
             classes.ctypes.data, len(classes), gpus.ctypes.data, len(gpus), allowed.ctypes.data,
-            None if host is None else host.ctypes.data, self._window, room.ctypes.data,
-            starts.ctypes.data,
+            None if host is None else host.ctypes.data, min(self._window, len(classes)),
+            room.ctypes.data, starts.ctypes.data,
         )  # fmt: skip
         found = starts[:count].tolist()
         members = {ordered[place]: list[Job]() for place, _ in found}

@@ -181,7 +181,7 @@ def test_plans_find_what_prices_alone_do_not() -> None:
             for i, one in enumerate(random.choices(known, k=16))
         ]
         plain += simulate(tasks, [gpu()], Planner(PlannerParameters(work=0))).makespan
-        planned += simulate(tasks, [gpu()], Planner(PlannerParameters())).makespan
+        planned += simulate(tasks, [gpu()], Planner(PlannerParameters(work=2**64))).makespan
     assert planned < plain
 
 

@@ -262,8 +262,9 @@ def test_tetris_looks_past_any_number_of_kinds_that_do_not_fit():
     assert decide("tetris", [*jobs, job("single")], [gpu()]) == [("single", "g0")]
     heavy = [profiled(f"heavy-{i}", 1 + i / 16, 90) for i in range(40)]
     busy = RunningJob("b", GIB, profile=Profile("b", 60.0, (Step(50, GIB),)))
-    jobs = [*heavy, profiled("light", 1, 20)]
+    jobs = (*heavy, profiled("light", 1, 20))
     assert decide("tetris", jobs, [gpu(running=(busy,))]) == [("light", "g0")]
+    assert create("tetris", {"window": 2**32}).decide(Snapshot("p", 0.0, jobs, (gpu(),)))
 
 
 @pytest.mark.parametrize("variant", ["fifo", "sjf", "tetris"])

@@ -140,8 +140,9 @@ def test_what_cannot_be_simulated_is_refused():
 
 def test_no_jobs_and_no_gpus_end_at_once():
     assert simulate([], gpus(), create("fifo")).makespan == 0
-    result = simulate(queue(application()), [], create("fifo"))
-    assert result.jobs[0].outcome is SimulatedOutcome.NEVER_FITS
+    (task,) = queue(application())
+    huge = replace(task, job=replace(task.job, gpus=10**12))
+    assert simulate([huge], [], create("fifo")).jobs[0].outcome is SimulatedOutcome.NEVER_FITS
 
 
 def test_the_sms_of_an_idle_static_partition_are_not_lent():

@@ -29,6 +29,8 @@ _MOST_GPUS = 64
 decisions of its own, and with more GPUs these are as long as the first. An assumption."""
 _EXPLAINED, _SUSPECTED = 2, 3
 """Kinds of jobs for which that is found, and kinds of others that are tried for each."""
+_MOST_WORK = 2**63 - 1
+"""The largest number of the native library."""
 
 
 class Goal(NamedTuple):
@@ -165,7 +167,7 @@ def settings_of(
         goal.urgency,
         goal.completion,
         parameters.slowdown_budget or inf,
-        parameters.work,
+        min(parameters.work, _MOST_WORK),
     )
     settings.kept = weights
     return settings

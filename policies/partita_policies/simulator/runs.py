@@ -187,7 +187,7 @@ class Runs:
         self._limited = sharing is Sharing.MPS
         self._tasks = tasks
         self._row = {task.job.id: row for row, task in enumerate(tasks)}
-        self._first = [0, *accumulate([task.job.gpus for task in tasks])]
+        self._first = [0, *accumulate([min(task.job.gpus, len(devices)) for task in tasks])]
         """The first of the places of each job."""
         most = 2 * len(devices) + _READINGS
         self._devices = devices

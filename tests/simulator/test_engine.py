@@ -159,7 +159,8 @@ class TestLasting:
     """Services: `lasting` jobs, which start before each decision and never end."""
 
     def test_a_service_runs_to_the_end_of_the_simulation_and_slows_jobs_down(self):
-        busy = application("busy", duration=100, gpu=100, memory=[2])
+        reads = replace(application(gpu=40).steps[0], bandwidth=100)
+        busy = Application("busy", 100, (reads,), cache=0)
         tasks = [task_of(busy, "job"), task_of(busy, "service", lasting=True)]
         result = simulate(tasks, gpus(), create("fifo"))
         job, service = result.jobs
@@ -173,13 +174,12 @@ class TestLasting:
 
     def test_policies_see_it_as_running_and_are_never_asked_about_it(self):
         policy = Scripted()
-        tasks = [
-            task_of(application("service"), "service", lasting=True),
-            task_of(application("job"), "job"),
-        ]
-        simulate(tasks, gpus(), policy)
-        assert [job.id for job in policy.seen[0].jobs] == ["job"]
-        assert [one.lasting for one in policy.seen[0].gpus[0].running] == [True]
+        service, job = queue(application(), application(), lasting=True)
+        ends = replace(job, job=replace(job.job, lasting=False))
+        simulate([replace(service, job=replace(service.job, gpus=2)), ends], gpus(3), policy)
+        assert [job.id for job in policy.seen[0].jobs] == ["job-1"]
+        seen = [[one.lasting for one in gpu.running] for gpu in policy.seen[0].gpus]
+        assert seen == [[True], [True], []]
 
     def test_services_together_leave_a_part_of_the_memory_to_jobs(self):
         tasks = [

@@ -8,7 +8,7 @@ import pytest
 
 from partita_policies import GPU, Node, Sharing, create
 from partita_policies.interference import load_of, slowdowns
-from partita_policies.simulator.lasting import mean_step
+from partita_policies.simulator.tasks import mean_step
 from partita_research.simulator import SimulatedOutcome, simulate, task_of
 from partita_research.simulator.synthetic import random_application
 from simulator.scenes import GIB, Whim

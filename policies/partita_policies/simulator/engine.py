@@ -216,9 +216,9 @@ class Simulation:
         placed = place_lasting(
             self._waiting_lasting, self._runs.views(), self.capacity, self._sharing
         )
-        for job, gpu_id in placed:
+        for job, gpu_ids in placed:
             self._waiting_lasting.remove(job)
-            self._runs.start(job, [self._devices[gpu_id]])
+            self._runs.start(job, [self._devices[gpu_id] for gpu_id in gpu_ids])
             self.lasting_since[job.id] = self.now
         self._settle()
 

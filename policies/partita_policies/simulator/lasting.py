@@ -1,14 +1,13 @@
-"""Lasting jobs in a simulation: when they start, and their constant load."""
+"""When lasting jobs start in a simulation."""
 
 from collections.abc import Iterable, Sequence
 
-from partita_policies.amounts import amounts_of, capacity_of, held_by
+from partita_policies.amounts import amounts_of, capacity_of, held_by, total_of
 from partita_policies.capacity import FreeCapacity
 from partita_policies.lasting import SERVICES_PERCENT, best_gpu
-from partita_policies.simulator.tasks import Application
-from partita_policies.types import GPU, Job, Profile, Sharing, Step
+from partita_policies.types import GPU, Job, Sharing
 
-__all__ = ["mean_step", "place_lasting"]
+__all__ = ["place_lasting"]
 
 
 def place_lasting(
@@ -16,8 +15,8 @@ def place_lasting(
     gpus: Sequence[GPU],
     capacity: FreeCapacity,
     sharing: Sharing,
-) -> list[tuple[Job, str]]:
-    """Take GPUs for the lasting jobs that can start, within their limit.
+) -> list[tuple[Job, tuple[str, ...]]]:
+    """Take GPUs for the lasting jobs that can start, within their limit, as the operator does.
 
     Parameters
     ----------
@@ -29,23 +28,19 @@ def place_lasting(
     limit, held = capacity_of(gpus).percent(SERVICES_PERCENT), held_by(gpus, lasting=True)
     placed = []
     for job in waiting:
-        gpu_id = best_gpu(job, capacity, gpus, sharing)
-        if gpu_id is None:
-            continue
-        after = held.plus(amounts_of(job, capacity[gpu_id].gpu))
-        if not after.exceeded(limit):
+        gpu_ids = _gpus_for(job, gpus, capacity, sharing)
+        after = held.plus(total_of(amounts_of(job, capacity[gpu_id].gpu) for gpu_id in gpu_ids))
+        if gpu_ids and not after.exceeded(limit):
             held = after
-            capacity.take(job, (gpu_id,))
-            placed.append((job, gpu_id))
+            capacity.take(job, gpu_ids)
+            placed.append((job, gpu_ids))
     return placed
 
 
-def mean_step(application: Application | Profile) -> Step:
-    """Return the mean use of an application, with the peak of its memory."""
-    steps = application.steps
-    return Step(
-        gpu=sum(step.gpu for step in steps) / len(steps),
-        memory=application.peak_memory,
-        core=sum(step.core for step in steps) / len(steps),
-        pcie=sum(step.pcie for step in steps) / len(steps),
-    )
+def _gpus_for(
+    job: Job, gpus: Sequence[GPU], capacity: FreeCapacity, sharing: Sharing
+) -> tuple[str, ...]:
+    if job.gpus > 1:
+        return capacity.first_fit(job) or ()
+    best = best_gpu(job, capacity, gpus, sharing)
+    return () if best is None else (best,)

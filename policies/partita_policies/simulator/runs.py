@@ -17,9 +17,8 @@ from typing import cast
 from partita_policies.interference import AMOUNTS, MOST_JOBS, SHARING_CODES
 from partita_policies.native import library
 from partita_policies.running_jobs import running_job
-from partita_policies.simulator.lasting import mean_step
 from partita_policies.simulator.results import Reading
-from partita_policies.simulator.tasks import Task, packed
+from partita_policies.simulator.tasks import Task, mean_step, packed
 from partita_policies.types import GPU, Job, Sharing
 
 __all__ = ["Device", "Run", "Runs", "speed_of"]

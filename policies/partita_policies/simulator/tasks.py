@@ -16,6 +16,7 @@ __all__ = [
     "Task",
     "allocation_for",
     "check_tasks",
+    "mean_step",
     "packed",
     "task_of",
     "with_margin",
@@ -86,6 +87,13 @@ class Task:
 def packed(steps: Iterable[Step]) -> "array[float]":
     """Return the amounts of steps, one after the other."""
     return array("d", chain.from_iterable(map(amounts_of, steps)))
+
+
+def mean_step(application: Application | Profile) -> Step:
+    """Return the mean use of an application, with the peak of its memory."""
+    columns = zip(*map(amounts_of, application.steps), strict=True)
+    gpu, _, core, pcie, bandwidth = (sum(column) / len(column) for column in columns)
+    return Step(gpu, application.peak_memory, core, pcie, bandwidth)
 
 
 def allocation_for(profile: Profile, largest: int = 0) -> int:

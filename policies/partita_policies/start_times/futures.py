@@ -27,8 +27,7 @@ from time import perf_counter, thread_time
 from partita_policies.interference import SM_SATURATION
 from partita_policies.running_jobs import waiting_job
 from partita_policies.simulator.engine import Simulation
-from partita_policies.simulator.lasting import mean_step
-from partita_policies.simulator.tasks import Application, Task
+from partita_policies.simulator.tasks import Application, Task, mean_step
 from partita_policies.start_times.history import Past
 from partita_policies.types import Job, Policy, RunningJob, Snapshot, Step
 

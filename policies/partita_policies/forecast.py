@@ -25,6 +25,7 @@ __all__ = [
     "MAX_PHASES",
     "JobForecast",
     "LoadPhase",
+    "assumed_sm_share",
     "is_measured",
     "known_duration",
     "mean_load",
@@ -93,14 +94,19 @@ def outlook_of(job: Job | RunningJob, gpu: GPU, typical: float) -> JobForecast:
     if profile is not None and profile.steps:
         phases = phases_of(profile, gpu, thread_percent=job.thread_percent)
     else:
-        limit = gpu.thread_share(job.thread_percent)
-        asked = job.memory / gpu.memory if gpu.memory and not job.alone else 1.0
-        sm = limit if limit < 1 else min(asked, 1.0)
         load = load_of(Step(100.0, job.memory), gpu, thread_percent=job.thread_percent)
-        phases = (LoadPhase(max(duration, _ENOUGH), load._replace(sm=sm)),)
+        load = load._replace(sm=assumed_sm_share(job, gpu))
+        phases = (LoadPhase(max(duration, _ENOUGH), load),)
     if job.lasting:
         phases = (LoadPhase(inf, mean_load(phases)),)
     return JobForecast(phases, mean_load(phases))
+
+
+def assumed_sm_share(job: Job | RunningJob, gpu: GPU) -> float:
+    """Return the share of the SMs that a job without a profile is assumed to use."""
+    limit = gpu.thread_share(job.thread_percent)
+    asked = job.memory / gpu.memory if gpu.memory and not job.alone else 1.0
+    return limit if limit < 1 else min(asked, 1.0)
 
 
 def slowdowns_together(

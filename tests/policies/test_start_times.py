@@ -19,7 +19,7 @@ def job(name: str, duration: float | None = 60.0, **fields) -> Job:
 
 
 def running(name: str, duration: float | None = 60.0, **fields) -> RunningJob:
-    fields = {"namespace": "team", "started": 0.0, **fields}
+    fields = {"namespace": "team", "started": 0.0, "thread_percent": 25, **fields}
     return RunningJob(name, 100, duration=duration, **fields)
 
 

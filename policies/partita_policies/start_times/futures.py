@@ -24,6 +24,7 @@ from random import Random
 from statistics import fmean, mode, stdev
 from time import perf_counter, thread_time
 
+from partita_policies.forecast import assumed_sm_share
 from partita_policies.interference import SM_SATURATION
 from partita_policies.running_jobs import waiting_job
 from partita_policies.simulator.engine import Simulation
@@ -329,10 +330,10 @@ class Futures:
 
     def _step(self, job: Job) -> Step:
         """Return the mean use of a job; without a profile, as `partita_policies.forecast` does."""
-        profile, whole = job.profile, self._snapshot.gpus[0].memory
+        profile = job.profile
         if profile is None or not profile.steps:
-            share = job.memory / whole if whole and not job.alone else 1.0
-            return Step(100.0, job.memory, 100 * SM_SATURATION * min(share, 1.0))
+            share = assumed_sm_share(job, self._snapshot.gpus[0])
+            return Step(100.0, job.memory, 100 * SM_SATURATION * share)
         key = id(profile), job.memory
         if key not in self._steps:
             step = mean_step(profile)

@@ -25,7 +25,7 @@ from typing import ClassVar, NamedTuple
 
 from pydantic import Field
 
-from partita_policies.capacity import Choice, FreeCapacity
+from partita_policies.capacity import Choice, FreeCapacity, FreeGPU
 from partita_policies.fgd import FGD, FGDParameters
 from partita_policies.forecast import (
     LEAST_LEFT,
@@ -155,7 +155,7 @@ class LeastHarm:
         for gpu_id in islice(fitting, _GPUS):
             harm = harm_on(gpu_id)
             waits = snapshot.objective is not Objective.MAKESPAN and harm.added_later < harm.added
-            if waits or (harm.slowest > budget and capacity[gpu_id].holders):
+            if waits or (harm.slowest > budget and _any_ends(capacity[gpu_id])):
                 continue
             packs = harm.slowest <= packs_below
             rank = not packs, float(capacity[gpu_id].memory) if packs else harm.added
@@ -179,6 +179,10 @@ def _in_order(snapshot: Snapshot, typical: float, capacity: FreeCapacity) -> lis
         return -job.priority, -seconds if longest_first else seconds
 
     return sorted(capacity.candidates(snapshot.jobs), key=key)
+
+
+def _any_ends(free: FreeGPU) -> bool:
+    return any(not one.lasting for one in free.holders.values())
 
 
 def _mean(job: Job | RunningJob, gpu: GPU, typical: float) -> tuple[Load, float]:

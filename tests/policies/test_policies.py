@@ -206,6 +206,8 @@ def test_least_harm_packs_under_balanced_as_long_as_nobody_becomes_slow():
     asked = profiled("a", 2, 95)
     assert beside(Objective.BALANCED, (roomy, full, busy), asked) == {"a": "of-light"}
     assert beside(Objective.BALANCED, (busy,), asked, slowdown_budget=1.2) == {}
+    service = replace(busy, running=(replace(busy.running[0], lasting=True),))
+    assert beside(Objective.BALANCED, (service,), asked, slowdown_budget=1.2) == {"a": "of-busy"}
 
 
 def test_least_harm_starts_the_longest_first_for_the_makespan_and_else_the_shortest():

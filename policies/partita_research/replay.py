@@ -8,7 +8,6 @@ change the next one. `partita_research.sampled_waits` continues some of them, an
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil
 from statistics import fmean
 from time import perf_counter
 
@@ -128,11 +127,6 @@ class Replay:
     def mean_seconds(self) -> float:
         """Mean decision latency."""
         return fmean(self.seconds) if self.seconds else 0.0
-
-    def quantile(self, share: float) -> float:
-        """Return the decision latency that this share of the decisions did not exceed, seconds."""
-        ordered = sorted(self.seconds)
-        return ordered[max(ceil(share * len(ordered)), 1) - 1] if ordered else 0.0
 
 
 def same(snapshot: Snapshot, done: Sequence[Placement], other: Sequence[Placement]) -> bool:

@@ -46,6 +46,8 @@ def test_utilisation_is_the_share_of_time_in_which_kernels_run():
 
 def test_a_training_that_lets_jobs_wait_for_ever_is_not_better():
     starts, waits = create("fifo"), Scripted()
-    assert not held_out(waits, starts, random_scenario, workloads=2).clear
+    assert held_out(waits, starts, random_scenario, workloads=2).mean is None
     assert not held_out(waits, waits, random_scenario, workloads=2).clear
     assert held_out(starts, waits, random_scenario, workloads=2).clear
+    whole = create("sjf", {"exclusive": True})
+    assert not held_out(starts, whole, random_scenario, workloads=2).clear

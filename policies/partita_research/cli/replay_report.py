@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 from partita.cli.number_format import duration, milliseconds, percent
 from partita_policies.recordings import Recorded, RejectedLine
 from partita_policies.start_times.wait_change import WaitChange
+from partita_research.estimates import quantile
 from partita_research.replay import Difference, Replay
 
 __all__ = ["Facts", "ReplayReport", "report", "report_data"]
@@ -149,7 +150,7 @@ def _table(replays: Sequence[Replay], facts: Facts) -> Table:
             _wait(replay.waits),
             Text(str(len(replay.failures)), style="red") if replay.failures else "-",
             milliseconds(replay.mean_seconds),
-            milliseconds(replay.quantile(0.99)),
+            milliseconds(quantile(replay.seconds, 0.99)),
         )
     return table
 
@@ -217,9 +218,9 @@ def _replay_data(replay: Replay) -> ReplayedPolicy:
         "failures": replay.failures,
         "seconds": {
             "mean": replay.mean_seconds,
-            "p50": replay.quantile(0.5),
-            "p99": replay.quantile(0.99),
-            "max": replay.quantile(1.0),
+            "p50": quantile(replay.seconds, 0.5),
+            "p99": quantile(replay.seconds, 0.99),
+            "max": quantile(replay.seconds, 1.0),
         },
         "different": replay.different,
     }

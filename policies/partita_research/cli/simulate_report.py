@@ -15,13 +15,8 @@ from partita.cli.number_format import gib, milliseconds, seconds, times
 from partita_policies.simulator.results import Reading
 from partita_policies.types import Job
 from partita_research.cli.messages import SHOWN, few
-from partita_research.cli.simulate_statistics import (
-    TOLERANCE,
-    Figures,
-    figures_of,
-    half_width,
-    mean_figures,
-)
+from partita_research.cli.simulate_statistics import TOLERANCE, Figures, figures_of, mean_figures
+from partita_research.estimates import half_width
 from partita_research.simulator import JobResult, Result, SimulatedAttempt, SimulatedOutcome
 from partita_research.simulator.workloads import Workload
 

@@ -1,26 +1,18 @@
 """Statistics of the simulations of a policy. Pure."""
 
 from collections.abc import Sequence
-from math import isfinite, sqrt
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import cast
 
 from typing_extensions import TypedDict
 
+from partita_research.estimates import quantile
 from partita_research.simulator import Result, SimulatedOutcome
 
-__all__ = ["TOLERANCE", "Figures", "figures_of", "gpu_hours", "half_width", "mean_figures"]
+__all__ = ["TOLERANCE", "Figures", "figures_of", "gpu_hours", "mean_figures"]
 
 TOLERANCE = 0.05
 """Slowdown up to which a job counts as not slowed down."""
-_STUDENT = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
-    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
-    2.052, 2.048, 2.045,
-)  # fmt: skip
-"""97.5 % quantiles of Student's t for 1 to 29 degrees of freedom (NIST/SEMATECH e-Handbook of
-Statistical Methods, section 1.3.6.7.2). The last one is used for more degrees of freedom, which
-makes the interval slightly too wide."""
 
 
 class Figures(TypedDict):
@@ -71,7 +63,6 @@ def figures_of(result: Result) -> Figures:
     """
     waits = [job.wait for job in result.finished if job.wait is not None]
     slowdowns = [job.slowdown for job in result.finished if job.slowdown is not None]
-    decisions = sorted(result.seconds)
     return {
         "makespan": result.makespan,
         "meanCompletion": result.mean_completion,
@@ -91,8 +82,8 @@ def figures_of(result: Result) -> Figures:
         "neverPlaced": _count(result, SimulatedOutcome.NEVER_PLACED),
         "decisions": result.decisions,
         "rejected": result.rejected,
-        "meanDecision": _mean(decisions),
-        "p99Decision": decisions[-(len(decisions) // 100) - 1] if decisions else None,
+        "meanDecision": _mean(result.seconds),
+        "p99Decision": quantile(result.seconds, 0.99) if result.seconds else None,
     }
 
 
@@ -135,11 +126,3 @@ def mean_figures(results: Sequence[Result]) -> Figures:
         else:
             means[name] = max(values) if name == "maxSlowdown" else fmean(values)
     return cast("Figures", means)
-
-
-def half_width(values: Sequence[float]) -> float:
-    """Return half of the mean's 95 % confidence interval; 0 of one value or an infinite mean."""
-    if len(values) < 2 or not isfinite(sum(values)):
-        return 0.0
-    quantile = _STUDENT[min(len(values) - 2, len(_STUDENT) - 1)]
-    return quantile * stdev(values) / sqrt(len(values))

@@ -6,12 +6,13 @@ paired: both policies run the same workloads.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf, isfinite, sqrt
-from statistics import fmean, stdev
+from math import isfinite
+from statistics import fmean
 
 from typing_extensions import override
 
 from partita_policies.types import Objective, Policy
+from partita_research.estimates import half_width
 from partita_research.simulator import simulate
 from partita_research.training.scenarios import Scenario
 
@@ -25,8 +26,9 @@ _FIRST = 2_000_000_000
 class Improvement:
     """The trained policy against the untrained one, on workloads that it did not learn from."""
 
-    mean: float
-    """Mean of the relative differences; below 0 it is better. Infinite if a job waits for ever."""
+    mean: float | None
+    """Mean of the relative differences; below 0 it is better. Null if the trained policy lets a job
+    wait for ever."""
     interval: float
     """Half of the 95 % confidence interval."""
     workloads: int
@@ -34,11 +36,13 @@ class Improvement:
     @property
     def clear(self) -> bool:
         """Whether it is better than the prior, by an interval clear of 0."""
-        return self.mean + self.interval < 0
+        return self.mean is not None and self.mean + self.interval < 0
 
     @override
     def __str__(self) -> str:
         """Return it in percent."""
+        if self.mean is None:
+            return "infinitely worse, for a job waits for ever"
         return f"{self.mean:+.2%} ± {self.interval:.2%} (n = {self.workloads})"
 
 
@@ -83,8 +87,7 @@ def held_out(
             result = simulate(scenario.tasks, [scenario.gpu], one, objective=objective)
             whole = result.makespan
             costs.append(whole if objective is Objective.MAKESPAN else result.mean_completion)
-        # A policy that lets a job wait for ever is never better, whatever the untrained one does.
-        differences.append(costs[0] / costs[1] - 1 if isfinite(costs[0]) else inf)
-    mean = fmean(differences)
-    interval = 1.96 * stdev(differences) / sqrt(workloads) if isfinite(mean) else 0.0
-    return Improvement(mean, interval, workloads)
+        if not isfinite(costs[0]):  # it is never better, whatever the untrained policy does
+            return Improvement(None, 0.0, number + 1)
+        differences.append(costs[0] / costs[1] - 1)
+    return Improvement(fmean(differences), half_width(differences), workloads)

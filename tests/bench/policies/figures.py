@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from partita_research.cli.simulate_statistics import half_width
+from partita_research.estimates import half_width
 
 __all__ = [
     "HEURISTICS",

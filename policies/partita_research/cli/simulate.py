@@ -172,7 +172,7 @@ def command(
         raise click.UsageError(
             "--runs needs --noise or --services above 0: without them all runs are equal"
         )
-    batches = {
+    drawn = {
         number: load(
             workload,
             place=place,
@@ -184,12 +184,12 @@ def command(
         )
         for number in range(seed, seed + runs)
     }
-    first = batches[seed]
-    results, failures = _simulate(list(batches.values()), wanted, Objective(objective))
+    first = drawn[seed]
+    results, failures = _simulate(list(drawn.values()), wanted, Objective(objective))
     if output == "table":
         terminal.display(report(first, results))
     else:
-        terminal.dump(report_data(batches, results, failures, noise), output)
+        terminal.dump(report_data(drawn, results, failures, noise), output)
     if picture is not None and results:
         _draw(picture, first, {name: found[0] for name, found in results.items()})
     if failures:
@@ -200,7 +200,7 @@ def command(
 
 
 def _simulate(
-    batches: "Sequence[Workload]", policies: "Mapping[str, Policy]", objective: "Objective"
+    workloads: "Sequence[Workload]", policies: "Mapping[str, Policy]", objective: "Objective"
 ) -> "tuple[dict[str, list[Result]], dict[str, str]]":
     """Return the results of all runs, the best policy first, and the errors of failed policies."""
     from partita.cli.progress import progress
@@ -211,9 +211,9 @@ def _simulate(
     with progress() as tell:
         for index, (name, policy) in enumerate(policies.items()):
             found = []
-            for number, batch in enumerate(batches):
-                simulation = _simulation(batch, objective)
-                before, whole = index * len(batches) + number, len(policies) * len(batches)
+            for number, workload in enumerate(workloads):
+                simulation = _simulation(workload, objective)
+                before, whole = index * len(workloads) + number, len(policies) * len(workloads)
                 try:
                     found.append(simulation.run(policy, partial(_tell, tell, name, before, whole)))
                 except Exception as error:  # noqa: BLE001 - a policy's fault, which is reported
@@ -229,20 +229,20 @@ def _tell(report: "Report", name: str, before: int, whole: int, share: float) ->
     report(name, (before + share) / whole)
 
 
-def _simulation(batch: "Workload", objective: "Objective") -> "Simulation":
+def _simulation(workload: "Workload", objective: "Objective") -> "Simulation":
     from partita_research.simulator import Simulation
 
     try:
         return Simulation(
-            batch.tasks,
-            batch.gpus,
-            sharing=batch.sharing,
-            speeds=batch.speeds,
-            nodes=batch.nodes,
+            workload.tasks,
+            workload.gpus,
+            sharing=workload.sharing,
+            speeds=workload.speeds,
+            nodes=workload.nodes,
             objective=objective,
         )
     except ValueError as error:
-        raise terminal.UserError(f"{batch.name} cannot be simulated: {error}") from error
+        raise terminal.UserError(f"{workload.name} cannot be simulated: {error}") from error
 
 
 def _can_draw(path: Path) -> None:
@@ -254,7 +254,7 @@ def _can_draw(path: Path) -> None:
         raise click.UsageError(f"--picture {path}: create the folder {path.parent} first")
 
 
-def _draw(path: Path, batch: "Workload", results: "Mapping[str, Result]") -> None:
+def _draw(path: Path, workload: "Workload", results: "Mapping[str, Result]") -> None:
     from partita_research.cli.charts import draw, save
 
     parts: Sequence[tuple[Path, Mapping[str, Result]]] = [(path, results)]
@@ -265,7 +265,7 @@ def _draw(path: Path, batch: "Workload", results: "Mapping[str, Result]") -> Non
         ]
     for file, some in parts:
         try:
-            save(draw(some, batch.title), file)
+            save(draw(some, workload.title), file)
         except OSError as error:
             raise terminal.UserError(f"{file} cannot be written: {error.strerror}") from error
         terminal.say(f"Drawn: {file}")

@@ -80,15 +80,15 @@ class Comparison(TypedDict):
     noise: float
 
 
-def report(batch: Workload, runs: Runs) -> RenderableType:
+def report(workload: Workload, runs: Runs) -> RenderableType:
     """Draw the comparison and the problems of the simulations.
 
     Parameters
     ----------
-    batch
+    workload
         Workload of the first run.
     """
-    parts: list[RenderableType] = [Text(batch.title, style="bold"), Text()]
+    parts: list[RenderableType] = [Text(workload.title, style="bold"), Text()]
     if runs:
         count = len(next(iter(runs.values())))
         mean = f"Means of {count} runs; ± is the mean's 95 % interval. " if count > 1 else ""
@@ -96,16 +96,16 @@ def report(batch: Workload, runs: Runs) -> RenderableType:
             f"{mean}Slowdown: run time against the time alone on the same GPU; not slowed: at most "
             f"{TOLERANCE:.0%}. Decision: time on this machine."
         )
-        parts += [_table(batch, runs), Text(), Text(said, style="dim")]
-        parts += _trouble(batch, {name: results[0] for name, results in runs.items()})
+        parts += [_table(workload, runs), Text(), Text(said, style="dim")]
+        parts += _trouble(workload, {name: results[0] for name, results in runs.items()})
     return Group(*parts)
 
 
-def _table(batch: Workload, runs: Runs) -> Table:
+def _table(workload: Workload, runs: Runs) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("Policy", style="bold", vertical="bottom")
-    services = any(task.job.lasting for task in batch.tasks)
-    jobs = sum(not task.job.lasting for task in batch.tasks)
+    services = any(task.job.lasting for task in workload.tasks)
+    jobs = sum(not task.job.lasting for task in workload.tasks)
     for heading in (
         "Makespan",
         "Mean\nwait",
@@ -170,11 +170,11 @@ def _maybe(value: float | None, write: Any) -> str:
     return "-" if value is None else str(write(value))
 
 
-def _trouble(batch: Workload, results: Mapping[str, Result]) -> list[RenderableType]:
+def _trouble(workload: Workload, results: Mapping[str, Result]) -> list[RenderableType]:
     first = next(iter(results.values()))
     refused = {job.job for job in first.jobs if job.outcome is SimulatedOutcome.NEVER_FITS}
-    jobs = [task.job for task in batch.tasks if task.job.id in refused]
-    lines = [f"* {job.name} can never start: {_why_never(job, batch)}" for job in jobs[:SHOWN]]
+    jobs = [task.job for task in workload.tasks if task.job.id in refused]
+    lines = [f"* {job.name} can never start: {_why_never(job, workload)}" for job in jobs[:SHOWN]]
     if len(jobs) > SHOWN:
         lines.append(f"* nor can {len(jobs) - SHOWN:,} more jobs; -o json lists all")
     for name, result in results.items():
@@ -194,9 +194,9 @@ def _trouble(batch: Workload, results: Mapping[str, Result]) -> list[RenderableT
     return [Text(line, style="yellow") for line in lines]
 
 
-def _why_never(job: Job, batch: Workload) -> str:
+def _why_never(job: Job, workload: Workload) -> str:
     """Return the request of a job that even empty GPUs cannot fulfil."""
-    gpus = [g for g in batch.gpus if not job.products or g.product in job.products]
+    gpus = [g for g in workload.gpus if not job.products or g.product in job.products]
     if not gpus:
         return f"there is no {' or '.join(job.products)}"
     largest = max(gpu.memory for gpu in gpus)
@@ -209,29 +209,29 @@ def _why_never(job: Job, batch: Workload) -> str:
 
 
 def report_data(
-    batches: Mapping[int, Workload], runs: Runs, failures: Mapping[str, str], noise: float
+    workloads: Mapping[int, Workload], runs: Runs, failures: Mapping[str, str], noise: float
 ) -> Comparison:
     """Return the whole result as data.
 
     Parameters
     ----------
-    batches
+    workloads
         Workloads by seed, in the order of the runs.
     """
-    seed, batch = next(iter(batches.items()))
-    gpus = batch.gpus
+    seed, workload = next(iter(workloads.items()))
+    gpus = workload.gpus
     return {
-        "workload": batch.name,
-        "jobs": len(batch.tasks),
-        "sharing": str(batch.sharing),
-        "speeds": dict(batch.speeds),
+        "workload": workload.name,
+        "jobs": len(workload.tasks),
+        "sharing": str(workload.sharing),
+        "speeds": dict(workload.speeds),
         "gpus": [{"id": g.id, "product": g.product, "memory": g.memory} for g in gpus],
         "policies": [
             {
                 "policy": name,
                 **_as_json(mean_figures(results)),
                 "makespanInterval": half_width([result.makespan for result in results]),
-                "runs": list(map(_run, batches, results)),
+                "runs": list(map(_run, workloads, results)),
             }
             for name, results in runs.items()
         ],

@@ -26,6 +26,7 @@ __all__ = [
     "JobForecast",
     "LoadPhase",
     "assumed_sm_share",
+    "check_duration",
     "is_measured",
     "known_duration",
     "mean_load",
@@ -71,13 +72,27 @@ class JobForecast:
         return sum(phase.seconds for phase in self.phases)
 
 
+def check_duration(seconds: float) -> None:
+    """Raise a `ValueError` if a duration is below 0, infinite or no number."""
+    if not 0 <= seconds < inf:
+        raise ValueError(f"a duration of {seconds} s is no number to plan with")
+
+
 def typical_duration(snapshot: Snapshot) -> float:
-    """Return the median of the known durations, for jobs of unknown duration."""
+    """Return the median of the known durations, for jobs of unknown duration.
+
+    Raises
+    ------
+    ValueError
+        It is infinite or no number.
+    """
     jobs: list[Job | RunningJob] = [*snapshot.jobs]
     jobs += [running_job for gpu in snapshot.gpus for running_job in gpu.running]
     durations = [known_duration(job) for job in jobs if not job.lasting]
     known = [duration for duration in durations if duration is not None]
-    return median(known) if known else UNKNOWN_DURATION
+    typical = median(known) if known else UNKNOWN_DURATION
+    check_duration(typical)
+    return typical
 
 
 def outlook_of(job: Job | RunningJob, gpu: GPU, typical: float) -> JobForecast:

@@ -37,7 +37,7 @@ from partita_policies.forecast import (
 )
 from partita_policies.incremental import CapacityCache
 from partita_policies.interference import Load
-from partita_policies.requests import RequestCache, check_duration
+from partita_policies.requests import RequestCache
 from partita_policies.types import (
     GPU,
     Job,
@@ -114,7 +114,6 @@ class LeastHarm:
             return self._packing.decide(snapshot)
         self._requests.begin()
         typical = typical_duration(snapshot)
-        check_duration(typical)
         balanced = snapshot.objective is Objective.BALANCED
         placements: list[Placement] = []
         with self._capacity.of(snapshot) as capacity:

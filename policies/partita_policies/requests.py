@@ -1,12 +1,13 @@
 """What waiting and running jobs ask for, kept from one decision to the next."""
 
 from collections.abc import Callable, Collection, Hashable
-from math import inf, isfinite
+from math import inf
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from partita_policies.forecast import known_duration
+from partita_policies.forecast import check_duration, known_duration
 from partita_policies.incremental import Interned
+from partita_policies.interference import amounts_of
 from partita_policies.types import GPU, Job, Profile, RunningJob
 
 __all__ = ["CachedRequest", "RequestCache", "gpu_type"]
@@ -102,20 +103,12 @@ def _key(job: Job | RunningJob) -> Hashable:
     return (id(job.profile), _ASKED(job), *places)
 
 
-def check_duration(duration: float) -> None:
-    """Raise a `ValueError` if a duration is infinite or no number: no simulation of it ends."""
-    if not isfinite(duration):
-        raise ValueError(f"a duration of {duration} s is no number to plan with")
-
-
 def _check(job: Job | RunningJob) -> None:
     if job.duration is not None:
         check_duration(job.duration)
     profile: Profile | None = job.profile
     if profile is None:
         return
-    if not (isfinite(profile.duration) and profile.duration >= 0):
-        raise ValueError(f"a duration of {profile.duration} s is no number to plan with")
-    amounts = [(s.gpu, s.core, s.pcie, s.memory) for s in profile.steps]
-    if not all(0 <= amount < inf for step in amounts for amount in step):
+    check_duration(profile.duration)
+    if not all(0 <= amount < inf for step in profile.steps for amount in amounts_of(step)):
         raise ValueError(f"the profile of {profile.application!r} has steps that are no amounts")

@@ -1,5 +1,4 @@
 import itertools
-import random
 import time
 from dataclasses import replace
 
@@ -112,11 +111,6 @@ class DiffersByInstance(Base):
         return answer if self.index else answer[::-1]
 
 
-class IsRandom(Base):
-    def decide(self, snapshot):
-        return random.sample(answer := super().decide(snapshot), len(answer))
-
-
 class ChangesTheSnapshot(Base):
     def decide(self, snapshot):
         for job in snapshot.jobs:
@@ -150,9 +144,8 @@ class IsSlow(Base):
         (blind(gpus=1), r"\(Count\); name exactly"),
         (blind(gpu={"node": "one"}), r"\(Node\); choose all GPUs"),
         (NeverPlaces, "the job is not placed"),
-        (Remembers, "another answer when asked again; keep no state"),
+        (Remembers, "another answer when asked again; keep no state.*, and seed"),
         (DiffersByInstance, "a fresh instance answers otherwise"),
-        (IsRandom, "another answer when asked again; .*seed"),
         (ChangesTheSnapshot, "changed the snapshot; treat it as read-only"),
         (IsSlow, "30 jobs, 10 GPUs: .* more than 0.02 s"),
     ],

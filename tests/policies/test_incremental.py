@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from math import inf, nan
 
 import pytest
@@ -10,8 +10,9 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from partita_policies import GPU, Choice, Job, Placement, RunningJob, Snapshot, create
+from partita_policies import GPU, Choice, Job, Placement, Snapshot, create
 from partita_policies.incremental import CapacityCache, Interned, Memo
+from partita_policies.running_jobs import running_job
 from support.strategies import GIB, snapshots
 
 POLICIES: dict[str, tuple[str, dict[str, JsonValue]]] = {
@@ -27,12 +28,6 @@ POLICIES: dict[str, tuple[str, dict[str, JsonValue]]] = {
 }
 
 
-def started(job: Job, time: float) -> RunningJob:
-    """Return a job as it runs: both types have these fields."""
-    names = {one.name for one in fields(Job)} & {one.name for one in fields(RunningJob)}
-    return RunningJob(job.id, started=time, **{name: getattr(job, name) for name in names})
-
-
 def after(
     snapshot: Snapshot, answer: Sequence[Placement], others: Sequence[Job], data: st.DataObject
 ) -> Snapshot:
@@ -42,7 +37,7 @@ def after(
     time = snapshot.time + data.draw(st.sampled_from([0.0, 30.0, 600.0]))
 
     def later(gpu: GPU) -> GPU:
-        new = [started(jobs[name], time) for name, ids in where.items() if gpu.id in ids]
+        new = [running_job(jobs[name], time) for name, ids in where.items() if gpu.id in ids]
         match data.draw(st.sampled_from([*["nothing"] * 4, "ends", "copied", "shrinks"])):
             case "ends":
                 return replace(gpu, running=(*gpu.running[1:], *new))

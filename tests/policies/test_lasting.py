@@ -21,7 +21,7 @@ from partita_policies import (
     create,
 )
 from partita_policies.amounts import GPUAmounts, capacity_of, held_by
-from partita_policies.forecast import UNKNOWN_DURATION, typical_duration
+from partita_policies.forecast import typical_duration
 from partita_policies.lasting import best_gpu, only_lasting, without_lasting
 from support.strategies import GIB, snapshots
 
@@ -137,4 +137,3 @@ def test_the_duration_of_a_service_is_not_typical():
     service = RunningJob("service", GIB, profile=old, lasting=True)
     snapshot = Snapshot("p", 0.0, (job("batch", 1, profile("x", 5.0)),), (gpu("g", service),))
     assert typical_duration(snapshot) == 100.0
-    assert typical_duration(Snapshot("p", 0.0, (), (gpu("g", service),))) == UNKNOWN_DURATION

@@ -1,7 +1,6 @@
 """A snapshot, or a workload, as arrays for the native library."""
 
 from collections.abc import Iterable, Sequence
-from ctypes import c_double, c_int32, c_int64, c_uint8
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from partita_policies.planner.structures import (
     PHASES,
     NativeProblem,
     NativeState,
-    pointer,
+    address,
 )
 from partita_policies.requests import CachedRequest, RequestCache, gpu_type
 from partita_policies.types import GPU, Job, Profile, RunningJob, Sharing
@@ -122,9 +121,9 @@ class ClusterArrays:
             SHARING_CODES[self.sharing],
             self._kinds.ctypes.data,
             self._outlooks.ctypes.data,
-            pointer(self._factors, c_double),
-            pointer(self._spreads, c_double),
-            pointer(self._eligible, c_uint8),
+            address(self._factors),
+            address(self._spreads),
+            address(self._eligible),
             None,
         )
 
@@ -172,8 +171,8 @@ class ClusterArrays:
         there = np.arange(JOBS) < left["jobs"][:, None]
         return NativeState(
             rows.ctypes.data,
-            pointer(self._waiting, c_int32),
-            pointer(self._host, c_int64),
+            address(self._waiting),
+            address(self._host),
             int(self._waiting.sum()),
             int((there & ~lasting[rows["jobs"]["kind"]]).sum()),
             0.0,

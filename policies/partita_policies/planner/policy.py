@@ -1,7 +1,7 @@
 """The policy: it turns a snapshot into arrays, and the native library decides."""
 
 from collections.abc import Callable, Sequence
-from ctypes import byref, c_float
+from ctypes import byref
 from itertools import islice
 from math import inf
 from typing import ClassVar, NamedTuple
@@ -17,8 +17,8 @@ from partita_policies.native import library
 from partita_policies.network import Floats, ModelOutputError
 from partita_policies.objectives import packs
 from partita_policies.planner.cluster import ClusterArrays
-from partita_policies.planner.structures import PLACEMENT, NativeSettings, pointer
-from partita_policies.requests import CachedRequest, RequestCache, check_duration
+from partita_policies.planner.structures import PLACEMENT, NativeSettings, address
+from partita_policies.requests import CachedRequest, RequestCache
 from partita_policies.types import Job, Objective, Parameters, Placement, Snapshot
 
 __all__ = ["GOALS", "Goal", "Planner", "PlannerParameters", "settings_of"]
@@ -101,7 +101,6 @@ class Planner:
         settings = settings_of(goal, self.weights.get(goal.name), self._parameters)
         self._requests.begin()
         typical = typical_duration(snapshot)
-        check_duration(typical)
         by_priority: dict[int, list[Job]] = {}
         for job in snapshot.jobs:
             by_priority.setdefault(job.priority, []).append(job)
@@ -162,7 +161,7 @@ def settings_of(
 ) -> NativeSettings:
     """Return the settings of the native library."""
     settings = NativeSettings(
-        pointer(weights, c_float),
+        address(weights),
         sharpness,
         goal.urgency,
         goal.completion,

@@ -1,16 +1,6 @@
 """The structures of the native library (`native/*.h`) for ctypes and numpy."""
 
-from ctypes import (
-    POINTER,
-    Structure,
-    c_double,
-    c_float,
-    c_int32,
-    c_int64,
-    c_uint8,
-    c_uint64,
-    c_void_p,
-)
+from ctypes import Structure, c_double, c_int32, c_int64, c_uint64, c_void_p
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +21,7 @@ __all__ = [
     "NativeRecord",
     "NativeSettings",
     "NativeState",
-    "pointer",
+    "address",
 ]
 
 PHASES, JOBS, INPUTS, HIDDEN = 6, 48, 128, 32
@@ -60,9 +50,9 @@ class NativeProblem(Structure):
 
     _fields_ = (
         *((name, c_int32) for name in ("kinds", "types", "gpus", "nodes", "applications")),
-        *(("sharing", c_int32), ("kind", c_void_p), ("outlook", c_void_p)),
-        *(("factors", POINTER(c_double)), ("spreads", POINTER(c_double))),
-        *(("eligible", POINTER(c_uint8)), ("rates", c_void_p)),
+        ("sharing", c_int32),
+        *((name, c_void_p) for name in ("kind", "outlook", "factors", "spreads")),
+        *((name, c_void_p) for name in ("eligible", "rates")),
     )
 
 
@@ -70,7 +60,7 @@ class NativeState(Structure):
     """`State` of cluster.h."""
 
     _fields_ = (
-        *(("gpu", c_void_p), ("waiting", POINTER(c_int32)), ("host", POINTER(c_int64))),
+        *((name, c_void_p) for name in ("gpu", "waiting", "host")),
         *((name, c_int32) for name in ("queued", "running")),
         *((name, c_double) for name in ("now", "total", "makespan")),
     )
@@ -80,7 +70,7 @@ class NativeSettings(Structure):
     """`Settings` of decide.h."""
 
     _fields_ = (
-        ("weights", POINTER(c_float)),
+        ("weights", c_void_p),
         *((name, c_double) for name in ("sharpness", "urgency", "completion", "budget")),
         ("work", c_int64),
     )
@@ -90,15 +80,13 @@ class NativeRecord(Structure):
     """`Record` of decide.h."""
 
     _fields_ = (
-        *((name, POINTER(c_float)) for name in ("inputs", "gain", "cost")),
-        *((name, POINTER(c_int32)) for name in ("first", "chosen")),
-        ("unit", POINTER(c_double)),
+        *((name, c_void_p) for name in ("inputs", "gain", "cost", "first", "chosen", "unit")),
         *((name, c_int32) for name in ("rows", "decisions", "most_rows", "most_decisions")),
         *(("tried", c_int32), ("runs", c_int32), ("seed", c_uint64), ("chance", c_double)),
-        *(("target", POINTER(NativeSettings)), ("cost_of", c_void_p), ("of_trials", c_void_p)),
+        *((name, c_void_p) for name in ("target", "cost_of", "of_trials")),
     )
 
 
-def pointer(array: NDArray[np.generic] | None, of: type) -> object:
-    """Return a pointer to an array's numbers; a null pointer for None."""
-    return None if array is None else array.ctypes.data_as(POINTER(of))
+def address(array: NDArray[np.generic] | None) -> int | None:
+    """Return where an array's numbers are; None, a null pointer, for None."""
+    return None if array is None else array.ctypes.data

@@ -27,6 +27,7 @@ _STEP = 0.01
 """By how much a miss moves the level: between the 0.005 of Gibbs and Candès and a faster answer."""
 _PENDING = 10_000
 """Predictions that wait for their start."""
+_MISS = 1 - PROBABILITY
 _SHORTEST = 1.0
 """Seconds that are added to the scale of errors."""
 
@@ -68,16 +69,10 @@ class Accuracy:
 
 
 class Calibration:
-    """The calibration of one partition.
+    """The calibration of one partition."""
 
-    Parameters
-    ----------
-    probability
-        With which intervals shall hold.
-    """
-
-    def __init__(self, probability: float = PROBABILITY) -> None:
-        self._level = self._miss = 1 - probability
+    def __init__(self) -> None:
+        self._level = _MISS
         self._scores: deque[float] = deque(maxlen=_SCORES)
         self._pending: dict[str, _Prediction] = {}
         self.accuracy = Accuracy()
@@ -94,7 +89,7 @@ class Calibration:
     def _corrects(self) -> bool:
         """Whether there are enough scores for the quantile."""
         count = len(self._scores)
-        return ceil((count + 1) * (1 - self._miss)) <= count
+        return ceil((count + 1) * (1 - _MISS)) <= count
 
     @property
     def _margin(self) -> float:
@@ -121,7 +116,7 @@ class Calibration:
         held = stated.earliest <= time <= stated.latest
         self._scores.append(made.score(time))
         if made.corrected:  # what was stated before says nothing about the level
-            self._level += _STEP * (self._miss - (not held))
+            self._level += _STEP * (_MISS - (not held))
         self.accuracy.starts += 1
         self.accuracy.held += held
         self.accuracy.errors.append(abs(time - (stated.earliest + stated.latest) / 2))

@@ -71,20 +71,19 @@ def gpus_of(
     ValueError
         The product is unknown and no memory is given.
     """
-    known = PRODUCTS.get(product.lower())
-    if known is None and not memory:
+    known = PRODUCTS.get(product.lower(), Product(memory, 0, 0))
+    if not known.memory:
         names = ", ".join(PRODUCTS)
         raise ValueError(f"{product}: expected one of {names}, or any name with its memory")
-    _, sm_count, pcie = known or Product(0, 0, 0)
     return [
         GPU(
             id=f"gpu-{number}",
             node=f"{product}-node-{number // per_node}",
-            memory=memory or (known.memory if known else 0),
+            memory=memory or known.memory,
             max_jobs=max_jobs,
             product=product,
-            sm_count=sm_count,
-            pcie_bandwidth=pcie,
+            sm_count=known.sm_count,
+            pcie_bandwidth=known.pcie_bandwidth,
         )
         for number in range(count)
     ]

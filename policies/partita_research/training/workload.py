@@ -6,8 +6,7 @@ hide the effect of a decision.
 """
 
 from collections.abc import Sequence
-from ctypes import byref, c_double, c_float, c_int32, c_uint64
-from ctypes import pointer as ctypes_pointer
+from ctypes import addressof, byref, c_double, c_uint64
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +20,7 @@ from partita_policies.planner.structures import (
     INPUTS,
     NativeRecord,
     NativeSettings,
-    pointer,
+    address,
 )
 from partita_policies.simulator.tasks import Task
 from partita_policies.types import GPU, Sharing
@@ -80,12 +79,11 @@ class ChoiceRecorder:
     def native(self, trials: Trials | None = None) -> NativeRecord:
         """Return an empty record."""
         return NativeRecord(
-            pointer(self._inputs, c_float), pointer(self._gain, c_float),
-            pointer(self._cost, c_float), pointer(self._first, c_int32),
-            pointer(self._chosen, c_int32), pointer(self._unit, c_double),
+            address(self._inputs), address(self._gain), address(self._cost),
+            address(self._first), address(self._chosen), address(self._unit),
             0, 0, len(self._inputs), len(self._chosen),
             *((trials.choices, trials.runs, 0, trials.chance) if trials else (0, 0, 0, 0.0)),
-            ctypes_pointer(trials.target) if trials else None, None, None,
+            addressof(trials.target) if trials else None, None, None,
         )  # fmt: skip
 
     def episode(self, record: NativeRecord, makespan: float, total: float) -> Episode:
@@ -135,7 +133,8 @@ class TrainingWorkload:
         trials
             Which choices are tried, if choices are sampled.
         """
-        record = (recorder or ChoiceRecorder(1, 1)).native(trials)
+        room = recorder or ChoiceRecorder(1, 1)
+        record = room.native(trials)
         result = (c_double * 2)()
         made = library().play(
             byref(self._problem), byref(self._state), self._arrivals.ctypes, self.jobs,
@@ -143,4 +142,4 @@ class TrainingWorkload:
         )  # fmt: skip
         if made < 0:
             raise ArithmeticError("the network gave scores that are no numbers")
-        return (recorder or ChoiceRecorder(1, 1)).episode(record, result[0], result[1])
+        return room.episode(record, result[0], result[1])

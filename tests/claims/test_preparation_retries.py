@@ -8,6 +8,7 @@ from partita.claims.preparation_retries import PreparationRetries
 from partita.constants import ANNOTATION_PREPARE
 from partita.store.state import State
 from support.builders import (
+    DELETING,
     a_state,
     allocation,
     at,
@@ -75,14 +76,9 @@ async def test_after_the_clock_was_set_back_it_is_changed_at_once() -> None:
     assert await world.written_within(20) == [0, 10]
 
 
-async def test_one_that_has_a_sandbox_is_left_alone() -> None:
-    assert await World(server(), pod(PREPARED)).written_within(30) == []
-
-
-async def test_one_that_has_no_node_yet_or_is_deleted_is_left_alone() -> None:
-    assert await World(server(), pod(PREPARING, node="")).written_within(30) == []
-    meta = {"deletionTimestamp": "2026-01-02T00:00:00Z"}
-    assert await World(server(), pod(PREPARING, metadata=meta)).written_within(30) == []
+async def test_one_that_has_a_sandbox_or_no_node_yet_or_is_deleted_is_left_alone() -> None:
+    bodies = pod(PREPARED), pod(PREPARING, node=""), pod(PREPARING, metadata=DELETING)
+    assert [await World(server(), body).written_within(30) for body in bodies] == [[], [], []]
 
 
 async def test_it_waits_for_an_agent_that_is_away_and_begins_anew_when_it_is_back() -> None:
@@ -94,10 +90,6 @@ async def test_it_waits_for_an_agent_that_is_away_and_begins_anew_when_it_is_bac
 
 async def test_a_server_pod_is_retried_before_its_gpu_is_ready() -> None:
     body = server_pod_body("shared-0") | {"status": {"phase": "Pending", "conditions": PREPARING}}
-    assert await World(server("False"), body).written_within(20) == [5, 15]
-
-
-async def test_a_write_that_fails_is_repeated_later() -> None:
-    world = World(server(), pod(PREPARING))
-    world.kube.errors = [DOWN]
+    world = World(server("False"), body)
+    world.kube.errors = [DOWN]  # a write that fails is repeated later
     assert await world.written_within(20) == [5, 15]

@@ -29,14 +29,10 @@ def queue(clock: Clock) -> WorkQueue[str]:
     return WorkQueue(clock)
 
 
-def test_a_key_that_is_added_often_is_taken_once(queue):
+def test_a_key_is_taken_when_it_is_due_first_and_once(queue, clock):
     queue.add("a", "b")
     queue.add("a")
     assert queue.take() == {"a", "b"}
-    assert queue.take() == set()
-
-
-def test_a_delayed_key_is_taken_when_it_is_due_first_and_once(queue, clock):
     for seconds in (9, 3, 6):
         queue.add_after("a", seconds)
     assert (queue.take(), queue.due_in()) == (set(), 3)

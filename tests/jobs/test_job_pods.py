@@ -49,10 +49,11 @@ def test_a_pod_that_another_controller_has_not_admitted_is_waited_for():
 def test_a_pod_with_a_second_claim_of_partita_ends_and_is_not_tried_again():
     pod = pod_body(node="", gated=True)
     state, jobs = world(*gpus_up(server_body(allocations=ALLOCATED)), job_body(), pod)
-    assert outcomes(jobs) == [None]
-    state.queues.jobs.take()
     made_for = {"apiVersion": "v1", "kind": "Pod", "name": "train-1", "uid": "pod-train-1"}
     meta = {"ownerReferences": [made_for | {"controller": True}]}
+    take(state, claim_body("forged", namespace="team-evil", metadata=meta))
+    assert outcomes(jobs) == [None]
+    state.queues.jobs.take()
     take(state, claim_body("train-1-gpu", metadata=meta))
     ClaimReconciler(state, jobs.demand).reconcile("uid-train-1-gpu", START)
     assert UID in state.queues.jobs.take()

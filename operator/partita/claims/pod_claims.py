@@ -28,7 +28,7 @@ def second_claim_of_job(uid: str, state: State) -> str:
     Only a claim of Partita is meant. Its template may have any name, so nothing refuses the job.
     """
     pods = (pod for pod in state.pods_of(uid) if pod.alive and not pod.node)
-    claims = (claim for pod in pods for claim in state.claims_made_for(pod.uid))
+    claims = (claim for pod in pods for claim in state.claims_made_for(pod))
     return next((second_claim(claim) for claim in claims), "")
 
 

@@ -102,9 +102,10 @@ class Claims:
         """Return the claims of a job's attempts by its UID, or the claim that has the UID."""
         return [self.by_uid[uid] for uid in self._of_user.of(user)]
 
-    def made_for(self, pod: str) -> list[ClaimView]:
-        """Return the claims made for a Pod from templates, by its UID."""
-        return [self.by_uid[uid] for uid in self._of_owner.of(pod)]
+    def made_for(self, pod: PodView) -> list[ClaimView]:
+        """Return the claims made for a Pod from templates."""
+        claims = (self.by_uid[uid] for uid in self._of_owner.of(pod.uid))
+        return [claim for claim in claims if claim.namespace == pod.namespace]
 
     def named(self, namespace: str, name: str) -> ClaimView | None:
         """Return the claim of this name, if it is one of Partita's."""

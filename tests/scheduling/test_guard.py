@@ -195,7 +195,8 @@ class TestQuotas:
     def test_a_job_that_is_alone_counts_with_the_whole_gpu(self):
         quota = {"team-a": Quota(namespace="team-a", memory=39 * GIB)}
         checked = guard(replace(SMALL, alone=True), quotas=quota)
-        assert checked.least_taken(replace(SMALL, alone=True)) == capacity_of([GPU_ONE])
+        many = replace(SMALL, alone=True, gpus=10**12)  # as a claim may ask for
+        assert checked.least_taken(many) == capacity_of([GPU_ONE]).times(10**12)
         assert "this needs 40.0 GiB" in checked.refusal("small", ("gpu-1",))
 
 

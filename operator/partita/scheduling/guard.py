@@ -166,8 +166,9 @@ class Guard:
 
     def least_taken(self, job: Job) -> GPUAmounts:
         """Return the minimum that a job takes, on the smallest available GPUs."""
-        taken = _taken(job, [self._smallest] * job.gpus if self._smallest is not None else [])
-        return taken._replace(memory=max(taken.memory, job.memory * job.gpus))
+        on_each = _taken(job, [self._smallest] if self._smallest is not None else [])
+        # Only a multiple: a claim may name any number of GPUs.
+        return on_each._replace(memory=max(on_each.memory, job.memory)).times(job.gpus)
 
     def limit_on(
         self, job: Job, gpus: Sequence[str], *, lasting: GPUAmounts | None = None

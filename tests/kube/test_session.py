@@ -9,11 +9,14 @@ from types import SimpleNamespace
 import certifi
 import pytest
 import yaml
+from aiohttp import ClientConnectionError
 from kubernetes.aio import config
 from kubernetes.aio.config import incluster_config
 
 from kube.conftest import Server, answer
+from partita.kube.client import Kube
 from partita.kube.connect import connect, session
+from partita.kube.errors import UnavailableError
 
 
 @pytest.fixture
@@ -37,10 +40,15 @@ async def test_each_request_has_the_token_of_the_day(
         assert api.configuration.host == "https://10.0.0.1:6443"
         await asking.get(server.url)
         later = datetime.now() + timedelta(hours=1)  # noqa: DTZ005 - the client's own clock
-        token.write_text("second")  # noqa: ASYNC240 - a few bytes
         clock = SimpleNamespace(now=lambda: later)
         module = SimpleNamespace(datetime=clock, timedelta=timedelta)
         monkeypatch.setattr(incluster_config, "datetime", module)
+        token.unlink()  # noqa: ASYNC240 - a few bytes
+        with pytest.raises(ClientConnectionError, match="No such file"):
+            await asking.get(server.url)
+        with pytest.raises(UnavailableError, match="No such file"):
+            await Kube(api).request("GET", "/api", attempts=1)
+        token.write_text("second")  # noqa: ASYNC240 - a few bytes
         await asking.get(server.url)
     said = [asked.headers["Authorization"] for asked in server.asked]
     assert said == ["bearer first", "bearer second"]

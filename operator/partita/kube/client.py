@@ -18,6 +18,7 @@ import structlog
 from kubernetes.aio.client import ApiClient
 from kubernetes.aio.client.exceptions import ApiException
 
+from partita.kube.authorization import authorize
 from partita.kube.errors import (
     FencedError,
     KubernetesError,
@@ -363,12 +364,9 @@ class Kube:
     ) -> Json:
         if method != "GET" and not (self.may_write() and may_send()):
             raise FencedError(what, 0, "this process is not the leader, or the write is obsolete")
-        # A token may be renewed between two attempts.
-        headers = dict(headers)
-        await self.api.update_params_for_auth(
-            headers, [], ["BearerToken"], url, method, body, request_auth=None
-        )
+        headers = dict(headers)  # a token may be renewed between two attempts
         try:
+            await authorize(self.api, headers, method)
             with fenced(self.may_write if method != "GET" else _always):
                 response = await self.api.rest_client.request(  # type: ignore[no-untyped-call]
                     method, url, headers=headers, body=body, _request_timeout=_REQUEST_TIMEOUT

@@ -19,6 +19,7 @@ from typing_extensions import override
 from yaml import YAMLError
 
 from partita.import_trim import without_certificates
+from partita.kube.authorization import authorize
 from partita.kube.fence import fence_trace
 
 __all__ = [
@@ -58,19 +59,16 @@ def session(
         The class of the responses.
     """
 
-    async def authorize(
+    async def authorized(
         request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        """Send a request with the token of the day."""
-        await api.update_params_for_auth(
-            request.headers, [], ["BearerToken"], "", request.method, None, request_auth=None
-        )
+        await authorize(api, request.headers, request.method)
         return await send(request)
 
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(ssl=api.rest_client.ssl_context),
         proxy=api.configuration.proxy,
-        middlewares=[authorize],
+        middlewares=[authorized],
         response_class=response,
     )
 

@@ -8,6 +8,7 @@ import aiohttp
 from kubernetes.aio.client import ApiClient
 from kubernetes.aio.client.exceptions import ApiException
 
+from partita.kube.authorization import authorize
 from partita.kube.errors import KubernetesError, from_response, unanswered
 
 __all__ = ["stream"]
@@ -41,9 +42,7 @@ async def stream(
     silent = None if seconds is None else _SILENT_SECONDS
     timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS, sock_read=silent)
     try:
-        await api.update_params_for_auth(
-            headers, [], ["BearerToken"], url, "GET", None, request_auth=None
-        )
+        await authorize(api, headers, "GET")
         response = await api.rest_client.request(  # type: ignore[no-untyped-call]
             "GET", url, headers=headers, _request_timeout=timeout
         )

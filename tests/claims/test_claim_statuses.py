@@ -4,6 +4,7 @@ from typing import Any
 
 from partita.claims.claim_reconciler import ClaimReconciler
 from partita.claims.claim_statuses import MOST_UNUSED, ClaimStatuses
+from partita.kube.errors import InvalidError
 from partita.scheduling.cycle_result import Explained
 from partita.scheduling.demand import Demand
 from partita.scheduling.reasons import Reason, WaitingReason
@@ -70,6 +71,8 @@ def test_what_a_cycle_finds_again_is_looked_at_once() -> None:
 async def test_a_flood_of_claims_of_one_namespace_does_not_delay_another() -> None:
     many = ((f"many-{n}", "team-a") for n in range(MOST_UNUSED + 20))
     world = World(*many, ("one", "team-b"), ("bad", "team-a"))
+    world.kube.times = Times(retry_after=60)
+    world.kube.errors = [InvalidError("patch", 422, "its annotations are too long")] * 8
     world.look()
     async with running(world.statuses.run()):
         await until(lambda: len(world.kube.writes) == len(world.claims))

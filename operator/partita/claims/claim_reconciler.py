@@ -194,11 +194,11 @@ class ClaimReconciler:
             self.state.queues.claim_statuses.add_after(uid, self.times.refresh)
         return shown
 
-    def repeat_status(self, uid: str) -> None:
-        """Let why a claim waits be written again, because the write has failed."""
+    def repeat_status(self, uid: str, after: float = 0.0) -> None:
+        """Let why a claim waits be written again some seconds after a write that has failed."""
         if uid in self._records:
             self._records[uid].written = None
-            self.state.queues.claim_statuses.add(uid)
+            self.state.queues.claim_statuses.add_after(uid, after)
 
     # Reconciliation.
 

@@ -25,7 +25,7 @@ from partita.constants import (
 )
 from partita.fair_queue import FairQueue
 from partita.kube.client import CLAIMS, Kube
-from partita.kube.errors import KubernetesError, NotFoundError
+from partita.kube.errors import KubernetesError, NotFoundError, UnavailableError
 from partita.kube.events import Events
 from partita.scheduling.reasons import Reason, WaitingReason, warns
 from partita.store.state import State
@@ -142,11 +142,12 @@ class ClaimStatuses:
                 self.claims.repeat_status(uid)
         except NotFoundError:
             pass
-        except KubernetesError as error:
-            self._log.warning("reason not written", uid=uid, error=str(error))
-            # With its slot: fewer writes while they fail.
-            await asyncio.sleep(self.kube.times.retry_after)
-            self.claims.repeat_status(uid)
+        except Exception as error:  # noqa: BLE001 - a bug that affects one must not stop the others
+            bug = not isinstance(error, KubernetesError)
+            self._log.warning("reason not written", uid=uid, error=str(error), exc_info=bug)
+            # Without its slot: a namespace can have all writes to its claims refused.
+            passes, times = isinstance(error, UnavailableError), self.kube.times
+            self.claims.repeat_status(uid, times.retry_after if passes else times.refresh)
         finally:
             self._slots.release()
 

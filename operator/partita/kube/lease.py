@@ -7,6 +7,8 @@ has not changed, so the clocks of different nodes are never compared.
 import asyncio
 import math
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -67,18 +69,22 @@ class Lease:
         """
         return _clock() < self._valid_until
 
-    async def acquire(self) -> None:
-        """Wait until this process is the leader."""
+    async def acquire(self, stopped: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until this process is the leader; return False if it is stopped before.
+
+        Whoever is stopped waits for the answer to its last request, and may have to `release`.
+        """
         logged = ""
-        while True:
+        while not stopped():
             holder = await self._try()
             if holder is None:
                 self._log.info("leading")
-                return
+                return True
             if holder != logged:
                 logged = holder
                 self._log.info("waiting for the lease", holder=holder)
             await asyncio.sleep(min(LOOK_EVERY, self._period))
+        return False
 
     async def keep(self) -> None:
         """Renew the Lease until it is lost.
@@ -100,10 +106,14 @@ class Lease:
             return
         self._valid_until = 0.0
         try:
-            lease = await self.kube.get(LEASES, self.name, self.namespace)
-            if lease["spec"].get("holderIdentity") == self.identity:
+            while True:
+                lease = await self.kube.get(LEASES, self.name, self.namespace)
+                if lease["spec"].get("holderIdentity") != self.identity:
+                    return
                 lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
-                await self.kube.replace(LEASES, lease)
+                with suppress(ConflictError):  # a renewal was still under way
+                    await self.kube.replace(LEASES, lease)
+                    return
         except KubernetesError as error:
             self._log.warning("lease not released", error=str(error))
 

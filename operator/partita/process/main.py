@@ -137,7 +137,7 @@ async def run_operator(
             if await _stopped_before(defined, stop):
                 return
             readiness.why_not = ""
-            if await _stopped_before(lease.acquire(), stop):
+            if not await lease.acquire(stop.is_set):
                 return
             try:
                 await _lead(

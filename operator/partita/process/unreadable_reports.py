@@ -1,6 +1,5 @@
 """Reports objects that cannot be read: in the log, by an Event and in a condition."""
 
-import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -38,19 +37,20 @@ class UnreadableReports:
 
     async def run(self) -> None:
         """Report until cancelled."""
-        objects = self.state.unreadable
         while True:
-            await objects.changed.wait()
-            objects.changed.clear()
-            found = list(objects)
-            for uid in self._reported.keys() - {one.uid for one in found}:
-                del self._reported[uid]
-            for one in found:
-                if self._reported.get(one.uid) != one.problem:
-                    self._reported[one.uid] = one.problem
-                    self._report(one)
-                if one.plural in _KINDS and not _has_condition(one):
-                    await self._write(_KINDS[one.plural], one)
+            for uid in await self.state.unreadable.changed.get(1):
+                await self._look_at(uid)
+            await self.kube.turns.next()
+
+    async def _look_at(self, uid: str) -> None:
+        if (one := self.state.unreadable.get(uid)) is None:
+            self._reported.pop(uid, None)
+            return
+        if self._reported.get(uid) != one.problem:
+            self._reported[uid] = one.problem
+            self._report(one)
+        if one.plural in _KINDS and not _has_condition(one):
+            await self._write(_KINDS[one.plural], one)
 
     def _report(self, one: Unreadable) -> None:
         self._log.warning("unreadable", resource=one.plural, object=one.key, problem=one.problem)
@@ -77,8 +77,7 @@ class UnreadableReports:
             return  # the watch delivers a newer version
         except KubernetesError as error:
             self._log.warning("condition not written", object=one.key, error=str(error))
-            again = self.state.unreadable.changed.set
-            asyncio.get_running_loop().call_later(self.kube.times.retry_after, again)
+            self.state.unreadable.changed.add_after(one.uid, self.kube.times.retry_after)
 
 
 def _message(one: Unreadable) -> str:

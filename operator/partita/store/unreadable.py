@@ -5,17 +5,19 @@ never treated as absent: the version that was read last remains valid. If none w
 restart, nothing that depends on the object is started, ended or released.
 """
 
-import asyncio
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from partita.models import ObjectMeta, Resource
 from partita.models.errors import describe
+from partita.store.work_queue import WorkQueue
 
 __all__ = ["Unreadable", "UnreadableObjects", "as_far_as_read"]
 
@@ -79,8 +81,10 @@ class UnreadableObjects:
 
     def __init__(self) -> None:
         self._found: dict[str, Unreadable] = {}
-        self.changed = asyncio.Event()
-        """Set when an object, or a newer version of one, is added."""
+        self._of = defaultdict[str, dict[str, Unreadable]](dict)
+        """By plural and UID: there may be thousands of jobs, of which most questions are not."""
+        self.changed: WorkQueue[str] = WorkQueue(namespace=self._namespace)
+        """UIDs of those that are new, have another version, or can be read now."""
 
     def __iter__(self) -> Iterator[Unreadable]:
         return iter(self._found.values())
@@ -96,27 +100,31 @@ class UnreadableObjects:
 
     def of(self, plural: str) -> Iterable[Unreadable]:
         """Return the objects of a kind."""
-        return [one for one in self._found.values() if one.plural == plural]
+        return self._of[plural].values()
+
+    def _namespace(self, uid: str) -> str:
+        return self._found[uid].namespace if uid in self._found else ""
 
     def add(self, new: Unreadable) -> None:
         """Add an object, unless a newer version of it is present."""
         old = self._found.get(new.uid)
         if old is not None and old.version >= new.version:
             return
-        self._found[new.uid] = new
-        self.changed.set()
+        self._found[new.uid] = self._of[new.plural][new.uid] = new
+        self.changed.add(new.uid)
 
     def discard(self, uid: str) -> None:
         """Remove an object that can be read now or is deleted."""
-        self._found.pop(uid, None)
+        if (old := self._found.pop(uid, None)) is not None:
+            del self._of[old.plural][uid]
+            self.changed.add(uid)
 
     def about(self, partition: str) -> Iterator[tuple[str, str]]:
         """Yield UID and problem of a partition and its GPUServers, if they are unreadable."""
-        for one in self._found.values():
-            mine = one.plural == "gpuservers" and one.partition in {partition, ""}
-            if mine or (one.plural == "gpupartitions" and one.name == partition):
-                kind = "GPUServer" if mine else "GPUPartition"
-                yield one.uid, f"{kind} {one.name} cannot be read ({one.problem}): correct it"
+        own = (("GPUPartition", one) for one in self.of("gpupartitions") if one.name == partition)
+        servers = (s for s in self.of("gpuservers") if s.partition in {partition, ""})
+        for kind, one in chain(own, (("GPUServer", server) for server in servers)):
+            yield one.uid, f"{kind} {one.name} cannot be read ({one.problem}): correct it"
 
 
 def as_far_as_read(old: R, body: Json) -> R:

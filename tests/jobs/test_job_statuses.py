@@ -283,10 +283,14 @@ class TestStatuses:
         assert phases == (["Running"] if renewed else [])
 
     async def test_a_write_that_failed_is_made_later(self, kube, state, writer):
-        kube.errors = [DOWN, FencedError("patch", 0, "the lease is renewed late"), None]
+        late = FencedError("patch", 0, "the lease is renewed late")
+        kube.errors = [ValueError("a bug"), DOWN, late, None]
+        state.queues.jobs.take()
+        writer.want("uid-train", status(Phase.RUNNING), 0.0)
+        await until(state.queues.jobs.take)
         writer.want("uid-train", status(Phase.RUNNING), 0.0)
         await until(lambda: state.jobs["uid-train"].status.phase is Phase.RUNNING)
-        assert len(kube.writes) == 3
+        assert len(kube.writes) == 4
 
     async def test_a_newer_wish_goes_before_a_repeated_one(self, kube, state, writer):
         kube.errors = [DOWN]

@@ -9,7 +9,7 @@ import pytest
 
 from partita.constants import FINALIZER
 from partita.kube.client import BUDGETS, PODS, SERVERS, Kind
-from partita.kube.errors import ForbiddenError, KubernetesError, NotFoundError
+from partita.kube.errors import ForbiddenError, NotFoundError
 from partita.models.quantities import format_time
 from partita.partitions.partition_reconciler import PartitionReconciler
 from partita.pods.server_pod import ServerPodSettings
@@ -30,7 +30,7 @@ class Kube:
         self.emptied: list[str] = []
         self.budgets: list[str] = []
         self.deleted: list[str] = []
-        self.refuses: KubernetesError | None = None
+        self.refuses: Exception | None = None
         """The answer to a new Pod."""
 
     async def get(self, kind: Kind, name: str, namespace: str = "") -> dict[str, Any]:
@@ -88,6 +88,10 @@ async def test_a_refused_server_pod_keeps_nothing_else_waiting(state: State):
     kube.refuses = ForbiddenError("create", 403, "exceeded quota")
     async with looking(kube, state):
         await until(lambda: kube.budgets)
+        state.queues.partition_statuses.take()
+        kube.refuses = ValueError("a bug")
+        state.queues.gpu_servers.add("shared")
+        await until(state.queues.partition_statuses.take)
 
 
 async def test_a_gpu_whose_new_pod_no_watch_has_told_of_is_not(state: State):

@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
+from itertools import chain, repeat
 from typing import Any
 from unittest.mock import AsyncMock, Mock
 
 import pytest
+from structlog.testing import capture_logs
 
 from partita.jobs.lifecycle import Plan
 from partita.models.quantities import format_time
@@ -96,6 +98,18 @@ async def test_a_job_and_a_cycle_have_their_turn_beside_the_flood_of_another_nam
         await until(lambda: {"uid-single", "cycle"} <= {*told})
     turns = [order.index("uid-single") for order in (world.looked, told)]
     assert max(*turns, told.index("cycle")) < JOBS / 2
+
+
+async def test_what_fails_in_a_turn_is_logged_and_the_loop_goes_on() -> None:
+    world = World()
+    world.kube.times = Times(turn=0.0, retry_after=0.001)
+    renew = Mock(side_effect=chain([ValueError("a bug")] * 2, repeat(())))
+    world.loop.jobs.demand.renew = renew  # type: ignore[method-assign]
+    with capture_logs() as logs:
+        async with running(world.loop.run()):
+            await until(lambda: len(world.looked) == JOBS)
+    failed = [entry for entry in logs if entry["event"] == "work failed"]
+    assert [entry["again_in"] for entry in failed] == [0.001, 0.002]
 
 
 async def test_who_moves_up_among_those_considered_is_considered_at_once() -> None:

@@ -191,6 +191,9 @@ class StatusWriter:
         began = loop.time()
         try:
             await work
+        except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
+            self._log.exception("status not written", uid=uid)
+            self.state.queues.jobs.add_after(uid, self.kube.times.retry_after)
         finally:
             self._writing.discard(uid)
             self._slots.release()

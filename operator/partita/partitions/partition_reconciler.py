@@ -77,6 +77,9 @@ class PartitionReconciler:
                     problem = await self._reconcile(name)
                 except KubernetesError as error:
                     problem = _refused(error)
+                except Exception as error:  # noqa: BLE001 - a bug that affects one partition
+                    self._log.exception("partition not reconciled", partition=name)
+                    problem = _refused(error)
                 if problem is not None:
                     self._log.warning("partition not set up", partition=name, error=problem.message)
                     self._queue.add_after(name, RETRY_AFTER)
@@ -363,5 +366,5 @@ class PartitionReconciler:
             await self._patch(server, {"metadata": {"finalizers": others}})
 
 
-def _refused(error: KubernetesError) -> StuckPods:
+def _refused(error: Exception) -> StuckPods:
     return StuckPods("ServerPodsRefused", f"the GPUs could not be set up: {error}")

@@ -31,16 +31,22 @@ class PartitionStatusWriter:
 
     def __post_init__(self) -> None:
         self._queue = self.state.queues.partition_statuses
-        self._log = structlog.get_logger().bind(part="status")
 
     async def run(self) -> None:
         """Write statuses until cancelled."""
-        loop = asyncio.get_running_loop()
+        loop, log = asyncio.get_running_loop(), structlog.get_logger().bind(part="status")
         while True:
             names = sorted(await self._queue.get())
             began = loop.time()
             for name in names:
-                await self._write(name)
+                try:
+                    await self._write(name)
+                except NotFoundError:
+                    pass  # its deletion will be reported
+                except Exception as error:  # a bug that affects one partition
+                    bug, said = not isinstance(error, KubernetesError), str(error)
+                    log.warning("status not written", partition=name, error=said, exc_info=bug)
+                    self._queue.add(name)
             await asyncio.sleep(max(self.kube.times.partition_status, loop.time() - began))
 
     async def _write(self, name: str) -> None:
@@ -48,15 +54,6 @@ class PartitionStatusWriter:
         status = self.compute(name)
         if partition is None or status is None:
             return
-        patch = merge_diff(partition.status.dump(), status.dump())
-        if not patch:
-            return
-        try:
+        if patch := merge_diff(partition.status.dump(), status.dump()):
             body = await self.kube.patch(PARTITIONS, name, {"status": patch}, subresource="status")
-        except NotFoundError:
-            return  # its deletion will be reported
-        except KubernetesError as error:
-            self._log.warning("status not written", partition=name, error=str(error))
-            self._queue.add(name)
-            return
-        self.state.apply_partition(body)
+            self.state.apply_partition(body)

@@ -26,6 +26,7 @@ from partita.models import GPUPartition, SharedGPUJob, SharedGPUJobStatus
 from partita.process.cycle_writer import CycleWriter
 from partita.process.partition_cycles import Cycles
 from partita.process.reconcilers import Reconcilers
+from partita.process.steady import steadily
 from partita.scheduling.cycle_result import CycleResult
 from partita.store.claim_view import ClaimView
 from partita.store.finished_jobs import FinishedJob
@@ -93,29 +94,31 @@ class Loop:
 
     async def run(self) -> None:
         """Process changes until cancelled."""
-        queues = self.state.queues
+        statuses, claims, retries = self._statuses, self._claim_statuses, self._retries
         async with self._tasks:
-            self._tasks.create_task(self._statuses.run())
-            self._tasks.create_task(self._claim_statuses.run())
-            self._tasks.create_task(self._retries.run())
-            while True:
-                self._queue.add(*self.jobs.demand.renew(queues.applications.take()))
-                self._queue.add(*self._resized(queues.capacities.take()))
-                await self._reconcile()
-                self._marks.start()
-                self._cycles.explain_behind()
-                for name in queues.partitions.take():
-                    self._cycles.start(name)
-                if self._queue.due_in() == 0.0:
-                    continue  # more jobs wait to be reconciled
-                await wait_for_keys(
-                    self._queue,
-                    queues.applications,
-                    queues.partitions,
-                    queues.capacities,
-                    times=self.kube.times,
-                )
-                await asyncio.sleep(DEBOUNCE)
+            for work in (statuses.run, claims.run, retries.run, self._process):
+                self._tasks.create_task(steadily(work, self.kube.times))
+
+    async def _process(self) -> None:
+        queues = self.state.queues
+        while True:
+            self._queue.add(*self.jobs.demand.renew(queues.applications.take()))
+            self._queue.add(*self._resized(queues.capacities.take()))
+            await self._reconcile()
+            self._marks.start()
+            self._cycles.explain_behind()
+            for name in queues.partitions.take():
+                self._cycles.start(name)
+            if self._queue.due_in() == 0.0:
+                continue  # more jobs wait to be reconciled
+            await wait_for_keys(
+                self._queue,
+                queues.applications,
+                queues.partitions,
+                queues.capacities,
+                times=self.kube.times,
+            )
+            await asyncio.sleep(DEBOUNCE)
 
     def _resized(self, partitions: Iterable[str]) -> set[str]:
         """Return what may fit now: jobs and claims of those whose largest GPU has changed."""

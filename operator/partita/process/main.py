@@ -40,6 +40,7 @@ from partita.process.probes import Readiness, serve_health
 from partita.process.recorder import Recorder, recording
 from partita.process.settings import OperatorSettings
 from partita.process.start_estimates import StartEstimates
+from partita.process.steady import steadily
 from partita.process.unreadable_reports import UnreadableReports
 from partita.process.watches import Watches, follow, wait_until_available
 from partita.scheduling.cycle_result import CycleResult, placements_of
@@ -232,22 +233,25 @@ async def _lead(
     async with asyncio.TaskGroup() as group:
 
         def start() -> None:
+            steady = (
+                events.run,
+                partitions.run,
+                DevicePublisher(kube, state).run,
+                templates.run,
+                ProfileExpiry(kube, state).run,
+                statuses.run,
+                UnreadableReports(kube, state, events).run,
+                UsageRecorder(kube, settings.namespace, meter, state.now).run,
+                starts.run,
+            )
             tasks.extend(
                 group.create_task(work)
                 for work in (
                     lease.keep(),
-                    events.run(),
-                    partitions.run(),
-                    DevicePublisher(kube, state).run(),
-                    templates.run(),
-                    ProfileExpiry(kube, state).run(),
-                    statuses.run(),
-                    UnreadableReports(kube, state, events).run(),
-                    UsageRecorder(kube, settings.namespace, meter, state.now).run(),
                     crd_check.watch_crds(kube),
                     crd_check.explained(kube, watches.run),
                     loop.run(),
-                    starts.run(),
+                    *(steadily(work, kube.times) for work in steady),
                 )
             )
             log.info("ready")

@@ -10,6 +10,7 @@ from partita.claims.claim_lifecycle import ClaimPlan, plan_attempt_claim
 from partita.claims.claim_reconciler import ClaimReconciler
 from partita.constants import ALLOCATION_GATE
 from partita.jobs.job_reconciler import JobReconciler
+from partita.kube.errors import ConflictError
 from partita.times import Times
 from support.builders import (
     DELETING,
@@ -148,9 +149,10 @@ async def test_a_claim_that_somebody_has_changed_is_read_again() -> None:
     assert await world.carry_out() == STARTED
 
 
-async def test_what_fails_is_tried_later() -> None:
+@pytest.mark.parametrize("error", [DOWN, ConflictError("patch", 409, "it is another Pod")])
+async def test_what_fails_is_tried_later(error: Any) -> None:
     world = World()
-    world.kube.errors = [None, DOWN]
+    world.kube.errors = [None, error]
     await world.carry_out()
     assert world.queue.processing == {JOB}
     await until(lambda: not world.queue.processing)

@@ -86,7 +86,7 @@ class ClaimAllocations:
                     continue
                 await self._write(uid, plan)
         except ConflictError:
-            await self._read_again(uid)
+            after = await self._read_again(uid)
         except NotFoundError:
             after = self.kube.times.retry_after  # the watch reports the deletion
         except KubernetesError as error:
@@ -193,15 +193,19 @@ class ClaimAllocations:
             resource_version=str(claim.version),
         )
 
-    async def _read_again(self, uid: str) -> None:
-        """Read a claim that was written by others meanwhile."""
-        claim = self.state.claims.get(self.state.holder(uid))
-        if claim is None:
-            return
+    async def _read_again(self, uid: str) -> float:
+        """Read a claim that was written by others meanwhile; return when to plan it again.
+
+        If it was not, its Pod or its profile was, of which the watch has yet to tell.
+        """
+        holder = self.state.holder(uid)
+        if (claim := self.state.claims.get(holder)) is None:
+            return 0.0
         try:
             self.state.apply_claim(await self.kube.get(CLAIMS, claim.name, claim.namespace))
         except KubernetesError as error:
             self._log.warning("claim not read", claim=claim.key, error=str(error))
+        return self.kube.times.retry_after if self.state.claims.get(holder) is claim else 0.0
 
 
 def _prepared(claim: ClaimView, why: WaitingReason) -> dict[str, Any] | None:

@@ -98,8 +98,12 @@ def usage_csv(names: Sequence[str], rows: Iterable[tuple[Sequence[str], Amounts]
     names
         What the texts of a row mean.
     """
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    text, rows = StringIO(), [*rows]
+    # By itself Python quotes no carriage return, and then cannot read it.
+    odd = any("\r" in name for key, _ in rows for name in key)
+    writer = csv.writer(
+        text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC if odd else csv.QUOTE_MINIMAL
+    )
     writer.writerow([*names, *(f.name for f in fields(Amounts))])
     for key, amounts in rows:
         writer.writerow([*key, *(round(amount, _DIGITS) for amount in astuple(amounts))])

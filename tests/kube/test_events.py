@@ -51,6 +51,7 @@ async def test_an_event_tells_of_its_object(
 ):
     """Those of the cluster have no namespace; the API server takes their Events in `default`."""
     events.warn(subject, "VariableOverridden", "x" * 2000)
+    events.warn(subject, "VariableOverridden", "x" * 2001)
     events.inform(subject, "Carving", "one more")
     await all_written(events)
     event, other = written(kube)

@@ -25,9 +25,7 @@ def needs(*, requests: dict[str, Any] | None = None, **spec: Any) -> Any:
     return read_needs(PackedTemplate.pack(template))
 
 
-def found(
-    asked: Any, *hosts: Host, tolerations: tuple[Toleration, ...] = ()
-) -> NodeFit | WaitingReason:
+def found(asked: Any, *hosts: Host, tolerations: Any = ()) -> NodeFit | WaitingReason:
     return fit(asked, Largest.of(hosts, tolerations), "shared")
 
 
@@ -124,9 +122,11 @@ def test_gpus_in_a_template_are_no_demand_on_the_node():
     assert isinstance(found(asked, host()), NodeFit)
 
 
-def test_what_was_found_is_kept_for_the_same_nodes():
+def test_what_was_found_is_kept_while_something_asks_for_it():
     largest, asked = Largest.of([host()]), needs(requests={"cpu": "1"})
     assert fit(asked, largest, "shared") is fit(asked, largest, "shared")
+    del asked
+    assert not largest.fits
 
 
 def with_protocol_3(*, user_namespaces: bool) -> Host:

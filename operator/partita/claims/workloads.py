@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import lru_cache
 
 from partita.claims.workload_view import WorkloadPhase, WorkloadPlace, WorkloadView, job_view
 from partita.constants import (
@@ -268,11 +267,10 @@ def job_workload(job: SharedGPUJob, state: State) -> WorkloadView:
     return job_view(job, wanted)
 
 
-@lru_cache(maxsize=1024)
 def _amount(text: str) -> int | None:
     """Return the amount in an annotation; None if it is missing or invalid."""
     try:
-        return parse_memory(text)
+        return parse_memory(text) if text else None
     except ValueError:
         return None
 

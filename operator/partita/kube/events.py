@@ -89,6 +89,7 @@ class Events:
 
     def _say(self, about: Resource | EventSubject, kind: str, reason: str, message: str) -> None:
         subject = about if isinstance(about, EventSubject) else EventSubject.of(about)
+        message = message[:_MAX_MESSAGE]
         key = (subject.uid, reason, message)
         now = time.monotonic()
         if now - self._said.get(key, -_SAME_WITHIN) < _SAME_WITHIN:
@@ -112,7 +113,7 @@ class Events:
                 "resourceVersion": subject.resource_version,
             },
             "reason": reason,
-            "message": message[:_MAX_MESSAGE],
+            "message": message,
             "type": kind,
             "source": {"component": "partita"},
             "firstTimestamp": stamp,

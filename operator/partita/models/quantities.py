@@ -32,6 +32,8 @@ QUANTITY_LIMIT = (1 << 63) - 1
 k8s.io/apimachinery/pkg/api/resource/amount.go), so a rule could not distinguish them."""
 
 _LONGEST_QUOTE = 40
+_LONGEST_CACHED = 100
+"""Longest name and amount that are cached: users may write a template of megabytes."""
 MAX_AMOUNT = 1 << 60
 """Largest amount of a resource: sums of a few amounts stay within 64 bits."""
 
@@ -142,14 +144,16 @@ def parse_amount(resource: str, quantity: object) -> int:
     """
     if isinstance(quantity, int | float) and not isinstance(quantity, bool):
         quantity = str(quantity)
-    return _cached(resource, quantity) if isinstance(quantity, str) else _amount(resource, quantity)
+    if isinstance(quantity, str) and len(resource) + len(quantity) <= _LONGEST_CACHED:
+        return _cached(resource, quantity)
+    return _amount(resource, quantity)
 
 
 def _amount(resource: str, quantity: object) -> int:
     is_cpu = resource == "cpu"
     value = parse_quantity(quantity, "2 or 500m" if is_cpu else "4Gi or 512Mi")
     if value < 0:
-        raise ValueError(f"{quantity!r} is below zero: write an amount of 0 or more")
+        raise ValueError(f"{_quoted(quantity)} is below zero: write an amount of 0 or more")
     return min(ceil(value * 1000 if is_cpu else value), MAX_AMOUNT)
 
 
@@ -204,7 +208,7 @@ def parse_duration(value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, str) or _DURATION.fullmatch(value) is None:
-        raise ValueError(f"{value!r} is no duration: write one such as 90s, 20m or 1h30m")
+        raise ValueError(f"{_quoted(value)} is no duration: write one such as 90s, 20m or 1h30m")
     return sum(float(n) * _SECONDS[unit] for n, unit in _DURATION_PART.findall(value))
 
 

@@ -133,7 +133,7 @@ class PodTemplate(Model):
         return dict(self.metadata.get("annotations") or {})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class PackedTemplate:
     """A PodTemplate as JSON: as objects it would be most of what thousands of jobs take."""
 

@@ -1,9 +1,13 @@
-"""Requirements of Pods on nodes, computed once for all jobs with the same template."""
+"""Requirements of Pods on nodes, computed once for all jobs with the same template.
+
+What is computed is kept as long as a template or a Pod that it is of: users write templates of up
+to a megabyte, and those of deleted jobs must not fill the memory.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 from partita.models.template import PackedTemplate
 from partita.pods.job_pod import gpu_containers, is_gpu_resource
@@ -14,11 +18,8 @@ from partita.pods.user_namespaces import host_namespaces, may_be_root
 
 __all__ = ["Needs", "needs_of", "read_needs"]
 
-_REMEMBERED = 1024
-"""Number of templates whose requirements are cached: most jobs use one of a few templates."""
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Needs:
     """Requirements of a template in addition to GPU memory."""
 
@@ -38,9 +39,18 @@ class Needs:
     """Rules for the nodes that it may run on."""
 
 
-@lru_cache(maxsize=_REMEMBERED)
+_of_templates = WeakKeyDictionary[PackedTemplate, Needs]()
+_known = WeakKeyDictionary[Needs, ref[Needs]]()
+
+
 def read_needs(template: PackedTemplate) -> Needs:
     """Return the requirements of a template."""
+    if (needs := _of_templates.get(template)) is None:
+        needs = _of_templates[template] = _read(template)
+    return needs
+
+
+def _read(template: PackedTemplate) -> Needs:
     unpacked = template.unpack()
     if problems := template_problems(unpacked):
         return Needs(problems)
@@ -66,7 +76,6 @@ def needs_of(spec: Mapping[str, Any]) -> Needs:
     )
 
 
-@lru_cache(maxsize=_REMEMBERED)
 def _shared(needs: Needs) -> Needs:
     """Return one object for all Pods with the same requirements, to save memory."""
-    return needs
+    return _known.setdefault(needs, ref(needs))() or needs

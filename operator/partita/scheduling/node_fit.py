@@ -7,6 +7,7 @@ removed only by a change of a template, a node or the partition.
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 from partita.models.partition import Toleration
 from partita.pods.node_requirements import Needs
@@ -18,8 +19,6 @@ __all__ = ["Host", "Largest", "NodeFit", "fit", "format_amount"]
 
 _CAUSES_TOLD = 3
 """Maximum number of causes in a message. The most frequent ones are given."""
-_REMEMBERED = 1024
-"""Maximum number of cached results, one for each different template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +60,8 @@ class Largest:
     """The nodes, sorted by name."""
     tolerations: tuple[Toleration, ...] = ()
     """Tolerations that the partition adds to each Pod."""
-    fits: dict[Needs, "NodeFit | WaitingReason"] = field(
-        default_factory=dict, compare=False, repr=False
+    fits: WeakKeyDictionary[Needs, "NodeFit | WaitingReason"] = field(
+        default_factory=WeakKeyDictionary, compare=False, repr=False
     )
     """Cached results of `fit`."""
 
@@ -106,8 +105,6 @@ def fit(needs: Needs, largest: Largest, partition: str) -> NodeFit | WaitingReas
     """
     found = largest.fits.get(needs)
     if found is None:
-        if len(largest.fits) >= _REMEMBERED:
-            largest.fits.clear()
         found = largest.fits[needs] = _fit(needs, largest, partition)
     return found
 

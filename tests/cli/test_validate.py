@@ -133,9 +133,10 @@ def test_what_is_no_yaml_is_told_with_its_line(content, said) -> None:
     assert messages(content) == [said]
 
 
-def test_aliases_that_explode_are_refused() -> None:
-    bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
-        f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]\n"
+@pytest.mark.parametrize(("first", "more"), [("[x, x, x]", "[{}]"), ("{x: x}", "{{<<: [{}]}}")])
+def test_aliases_that_explode_are_refused(first: str, more: str) -> None:
+    bomb = f"a: &a {first}\n" + "".join(
+        f"{b}: &{b} {more.format(', '.join([f'*{a}'] * 10))}\n"
         for a, b in zip("abcdefgh", "bcdefghi", strict=True)
     )
     (said,) = messages(bomb)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import yaml
+from typing_extensions import override
 from yaml.constructor import ConstructorError, SafeConstructor
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
@@ -63,6 +64,16 @@ class Document:
         return 1
 
 
+class _DocumentLoader(yaml.SafeLoader):
+    """Ends at brackets that are too deep: PyYAML looks at all open ones again at each token."""
+
+    @override
+    def fetch_flow_collection_start(self, token_class: Any) -> None:
+        if self.flow_level > MAX_DEPTH:
+            raise RecursionError
+        super().fetch_flow_collection_start(token_class)
+
+
 class _InvalidDocumentError(Exception):
     """A document that cannot be converted to JSON."""
 
@@ -82,7 +93,7 @@ def read_documents(content: bytes) -> Iterator[Document | Problem]:
         return
     loader = None
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _DocumentLoader(text)
         while loader.check_node():
             root = loader.get_node()
             if root is not None:
@@ -117,12 +128,14 @@ class _Reading:
     def __init__(self) -> None:
         self.lines: dict[Path, int] = {}
         self.problems: list[Problem] = []
+        self._values = 0
         self._scalars = SafeConstructor()
         self._open: set[int] = set()
 
     def value(self, node: Node, at: Path) -> Any:
         self.lines.setdefault(at, node.start_mark.line + 1)
-        if len(self.lines) > _MAX_VALUES:
+        self._values += 1  # also those merged into one another, which add no lines
+        if self._values > _MAX_VALUES:
             raise _InvalidDocumentError(
                 node, "its aliases make it too large: write them out, or fewer"
             )

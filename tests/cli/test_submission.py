@@ -175,7 +175,8 @@ def test_what_a_person_asks_for_goes_over_what_was_found() -> None:
     ("body", "said"),
     [
         ({"kind": "Deployment"}, "it is a Deployment: write a Pod or a Job"),
-        ({}, "it is a None"),
+        ({}, "it has no kind: write a Pod or a Job"),
+        ({"kind": ["Pod"]}, "it has no kind"),
         ({"kind": "Pod", "spec": None}, "no containers"),
         (batch_job(parallelism=4), "its parallelism is 4: a SharedGPUJob runs one Pod"),
         (batch_job(completions=2), "its completions is 2"),

@@ -69,8 +69,9 @@ def of_manifest(body: Json) -> tuple[Json, Json, list[str]]:
     """
     kind = body.get("kind")
     if kind not in ("Pod", "Job"):
+        it = f"it is a {kind}" if isinstance(kind, str) and kind else "it has no kind"
         raise UnsuitableError(
-            f"it is a {kind}: write a Pod or a Job (for a Deployment, its template as a Pod)"
+            f"{it}: write a Pod or a Job (for a Deployment, its template as a Pod)"
         )
     body = _without_nulls({key: body.get(key) for key in ("kind", "metadata", "spec")})
     for error in type_errors("v1" if kind == "Pod" else "batch/v1", body):

@@ -207,7 +207,7 @@ def test_the_template_is_checked_although_a_field_is_unknown() -> None:
     job = job.replace("image: program}", "image: program, env: [{name: A, value: 1}]}")
     assert [line.split(": ", 2)[2] for line in messages(job)] == [
         "spec.gpuMemry: unknown field: did you mean gpuMemory?",
-        "spec.template.spec.containers[0].env[0]: (A) has a value that is no string: quote it",
+        "spec.template.spec.containers[0].env[0].value: must be a text, not 1: write it in quotes",
     ]
 
 

@@ -11,7 +11,7 @@ from partita.models import Framework, SharingMode
 from partita.models.partition import Toleration
 from partita.models.template import PodTemplate
 from partita.pods.job_pod import build_job_pod, gpu_containers
-from partita.pods.template_check import TemplateError, template_problems
+from partita.pods.template_check import TemplateError
 from pods.builders import a_job, an_allocation, claimed_variables, containers_of, effective_env
 
 OURS = (
@@ -159,28 +159,23 @@ A: dict[str, Any] = {"name": "a"}
     ("spec", "says"),
     [
         ({"containers": []}, "at least one container"),
-        ({"containers": "main"}, "one container per item"),
-        ({"containers": ["main"]}, "containers[0] has no name"),
-        ({"containers": [{"name": ["a"]}]}, "containers[0] has no name"),
-        ({"containers": [A | {"env": {"A": "1"}}]}, "env is no list"),
-        ({"containers": [A | {"env": [{"value": "1"}]}]}, "env[0] has no name"),
-        ({"containers": [A | {"env": [{"name": "A", "value": 1}]}]}, "quote it"),
-        ({"containers": [A | {"resources": [1]}]}, "resources is no mapping"),
-        ({"containers": [A | {"resources": {"limits": [1]}}]}, "limits is no mapping"),
-        ({"restartPolicy": {}}, ""),
+        ({"containers": "main"}, "containers: must be a list"),
+        ({"containers": ["main"]}, "containers[0]: must be a mapping"),
+        ({"containers": [{"name": ["a"]}]}, "containers[0].name: must be a text"),
+        ({"containers": [A | {"env": {"A": "1"}}]}, "env: must be a list"),
+        ({"containers": [A | {"env": [{"value": "1"}]}]}, "env[0].name: is missing"),
+        ({"containers": [A | {"env": [{"name": "A", "value": 1}]}]}, "env[0].value: must be a text"),
+        ({"containers": [A | {"resources": [1]}]}, "resources: must be a mapping"),
+        ({"containers": [A | {"resources": {"limits": [1]}}]}, "limits: must be a mapping"),
         ({"restartPolicy": {"a": 1}}, "restartPolicy"),
         ({"runtimeClassName": [1]}, "runtimeClassName"),
-        ({"metadata": {"labels": ["a"]}}, "labels is no mapping"),
-        ({"metadata": {"annotations": {"a": 1}}}, "put it in quotes"),
+        ({"metadata": {"labels": ["a"]}}, "labels: must be a mapping"),
+        ({"metadata": {"annotations": {"a": 1}}}, "annotations.a: must be a text, not 1"),
     ],
 )  # fmt: skip
 def test_a_template_that_is_none_is_refused_with_what_to_write(spec, says):
     spec = {"containers": [A], **spec}
     job = a_job(template={"metadata": spec.pop("metadata", {}), "spec": spec})
-    if not says:
-        assert template_problems(job.spec.template.unpack()) == ()
-        build_job_pod(job, an_allocation())
-        return
     with pytest.raises(TemplateError) as refused:
         build_job_pod(job, an_allocation())
     assert says in str(refused.value)

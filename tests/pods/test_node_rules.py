@@ -109,11 +109,11 @@ def test_taints_of_kubernetes_itself_pass():
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        ({"nodeSelector": {"gpus": 8}}, "template.spec.nodeSelector.gpus: must be a text, not 8"),
-        ({"nodeSelector": "a"}, "template.spec.nodeSelector: must be a mapping"),
-        ({"affinity": {"nodeAffinity": []}}, "template.spec.affinity.nodeAffinity: must be a map"),
+        ({"nodeSelector": {"gpus": 8}}, "nodeSelector.gpus: must be a text, not 8"),
+        ({"nodeSelector": "a"}, "nodeSelector: must be a mapping"),
+        ({"affinity": {"nodeAffinity": []}}, "affinity.nodeAffinity: must be a map"),
         (affine({"matchExpressions": [{"key": "a"}]}), "matchExpressions[0].operator: is missing"),
-        ({"tolerations": {}}, "template.spec.tolerations: must be a list"),
+        ({"tolerations": {}}, "tolerations: must be a list"),
         (affine(*[expression("a", "Exists")] * 200), "too many parts: write at most 256"),
     ],
 )

@@ -1,11 +1,12 @@
 """Messages for validation errors of objects, with corrections."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
+from typing_extensions import override
 
-__all__ = ["describe", "text_path"]
+__all__ = ["FieldProblem", "describe", "field_problems", "text_path"]
 
 _MOST_SHOWN = 5
 _LONGEST_QUOTE = 60
@@ -37,6 +38,17 @@ _MESSAGES = {
 """Message by pydantic error type, https://docs.pydantic.dev/latest/errors/validation_errors/."""
 
 
+class FieldProblem(NamedTuple):
+    """An error at a field, with a correction."""
+
+    path: tuple[str | int, ...]
+    message: str
+
+    @override
+    def __str__(self) -> str:
+        return f"{text_path(self.path) or 'the object'}: {self.message}"
+
+
 def describe(error: ValidationError) -> str:
     """Return the fields with errors, the errors and corrections, in one sentence.
 
@@ -51,11 +63,16 @@ def describe(error: ValidationError) -> str:
         A text such as `spec.gpuMemory: '4Gb' is no quantity: write an amount such as 4Gi or 512Mi`;
         several errors are separated by semicolons.
     """
-    errors = error.errors(include_url=False)
-    shown = [f"{text_path(e['loc']) or 'the object'}: {_message(e)}" for e in errors[:_MOST_SHOWN]]
-    if len(errors) > _MOST_SHOWN:
-        shown.append(f"and {len(errors) - _MOST_SHOWN} more")
+    problems = field_problems(error)
+    shown = [str(problem) for problem in problems[:_MOST_SHOWN]]
+    if len(problems) > _MOST_SHOWN:
+        shown.append(f"and {len(problems) - _MOST_SHOWN} more")
     return "; ".join(shown)
+
+
+def field_problems(error: ValidationError) -> tuple[FieldProblem, ...]:
+    """Return the fields with errors, with the errors and corrections."""
+    return tuple(FieldProblem(e["loc"], _message(e)) for e in error.errors(include_url=False))
 
 
 def text_path(path: Sequence[str | int], bracketed: type | tuple[type, ...] = int) -> str:

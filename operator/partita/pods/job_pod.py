@@ -97,7 +97,7 @@ def build_job_pod(job: SharedGPUJob, allocation: JobAllocation) -> JobPod:
     spec = job.spec
     template = spec.template.unpack()
     if problems := template_problems(template):
-        raise TemplateError("; ".join(problems))
+        raise TemplateError("; ".join(map(str, problems)))
     containers = gpu_containers(template)
     ours = environment(
         spec.framework,

@@ -53,7 +53,7 @@ def read_needs(template: PackedTemplate) -> Needs:
 def _read(template: PackedTemplate) -> Needs:
     unpacked = template.unpack()
     if problems := template_problems(unpacked):
-        return Needs(problems)
+        return Needs(tuple(map(str, problems)))
     return replace(needs_of(unpacked.spec), slots=gpu_containers(unpacked))
 
 

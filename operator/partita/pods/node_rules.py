@@ -16,7 +16,7 @@ from typing_extensions import override
 from partita.models.base import Model
 from partita.models.partition import Toleration
 
-__all__ = ["NodeRules", "Taint", "is_passing"]
+__all__ = ["NodeRules", "PlacementSpec", "Taint", "is_passing"]
 
 _MOST_EXPRESSIONS = 256
 """Maximum number of expressions in one template. Each is compared with each node, so there must be
@@ -132,7 +132,7 @@ class _Toleration(Model):
                 return True
 
 
-class _Spec(Model):
+class PlacementSpec(Model):
     """The fields of a Pod's spec that restrict its nodes."""
 
     node_selector: dict[_Text, _Text] | None = None
@@ -160,14 +160,6 @@ class _Spec(Model):
         return self
 
 
-class _Template(Model):
-    spec: _Spec
-
-
-class _Job(Model):
-    template: _Template
-
-
 @dataclass(frozen=True, slots=True)
 class NodeRules:
     """The rules of a Pod for its nodes."""
@@ -179,14 +171,14 @@ class NodeRules:
 
     @classmethod
     def read(cls, spec: Mapping[str, Any]) -> Self:
-        """Read the rules from a template's Pod spec.
+        """Read the rules from the spec of a Pod.
 
         Raises
         ------
         pydantic.ValidationError
             If the rules are malformed. `partita.models.errors.describe` formats the message.
         """
-        read = _Job.model_validate({"template": {"spec": spec}}).template.spec
+        read = PlacementSpec.model_validate(spec)
         required = read.required
         return cls(
             tuple((read.node_selector or {}).items()),

@@ -1,8 +1,6 @@
 """Checks of SharedGPUJobs against their templates and against the partitions in the files."""
 
-import re
 from collections.abc import Iterator
-from typing import Final
 
 from partita.claims.pod_claims import second_claim
 from partita.models import GPUPartition, SharedGPUJob, SharingMode
@@ -23,14 +21,11 @@ from partita.validation.manifest_objects import (
     KnownObjects,
     ManifestObject,
     mappings,
-    path_parts,
     text_of,
 )
 from partita.validation.pod_specs import foreign_scheduler
 
 __all__ = ["job_findings"]
-
-_TEMPLATE_PATH: Final = re.compile(r"(template[\w.\[\]]*) (.*)", re.DOTALL)
 
 
 def job_findings(
@@ -47,10 +42,8 @@ def job_findings(
         yield found.finding(("spec", "template", "spec", *path), said, warning=True)
     for path, said in _second_claims(template, job.metadata.namespace, known):
         yield found.finding(("spec", "template", "spec", *path), said)
-    for problem in problems:
-        match = _TEMPLATE_PATH.fullmatch(problem)
-        place, said = (match[1], match[2]) if match else ("template", problem)
-        yield found.finding(("spec", *path_parts(place)), said)
+    for path, said in problems:
+        yield found.finding(("spec", *path), said)
     yield from _partition_findings(found, job, known, readable=not (problems or errors))
 
 

@@ -1,11 +1,10 @@
 """Objects in files, what is found in them, and what is known for the checks across files."""
 
 import difflib
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from typing_extensions import override
 
@@ -24,11 +23,8 @@ __all__ = [
     "mapping",
     "mappings",
     "meant",
-    "path_parts",
     "text_of",
 ]
-
-_PATH_PART: Final = re.compile(r"(\w+)|\[(\d+)\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +131,6 @@ def meant(word: str, known: Iterable[str], told: str = "") -> str:
     if close:
         return f": did you mean {by_lower[close[0]]}?"
     return f" (known: {told})" if told else ""
-
-
-def path_parts(path: str) -> Path:
-    """Parse a path such as `spec.containers[0]`."""
-    return tuple(int(index) if index else word for word, index in _PATH_PART.findall(path))
 
 
 def text_of(value: Any) -> str:

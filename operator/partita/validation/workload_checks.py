@@ -36,7 +36,6 @@ from partita.validation.manifest_objects import (
     KnownObjects,
     ManifestObject,
     mappings,
-    path_parts,
     text_of,
 )
 from partita.validation.pod_specs import (
@@ -150,11 +149,9 @@ def _shape(pod: PodSpecInManifest) -> Iterator[Finding]:
     if numbers or "containers" not in pod.spec:
         return
     template = PodTemplate(metadata={"annotations": pod.annotations}, spec=pod.spec)
-    for problem in template_problems(template):
-        place, _, said = problem.partition(" ")
-        where = path_parts(place.rstrip(":"))[1:]
-        if where[:1] == ("spec",):
-            yield pod.finding(where[1:], said)
+    for (_, part, *where), said in template_problems(template):
+        if part == "spec":
+            yield pod.finding(tuple(where), said)
         else:
             yield pod.found.finding(pod.annotations_path, said)
 

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from partita.agent.dra.device import allocated_devices
@@ -14,63 +13,41 @@ __all__ = ["KnownClaims", "SimulatedClaim"]
 Body = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
 class SimulatedClaim:
-    """A ResourceClaim as the API server has it."""
+    """The properties of a ResourceClaim that scheduler and kubelets need.
 
-    body: Body
+    Attributes
+    ----------
+    body
+        The claim as the API server has it.
+    version
+        Its resource version.
+    deleted
+        Whether it is being deleted.
+    ours
+        Whether it names a device class of Partita.
+    allocated
+        Whether it has an allocation.
+    nodes
+        The node selector terms of its allocation; empty if it can be used on all nodes.
+    reserved_for
+        The Pods that may use it.
+    """
 
-    @property
-    def ours(self) -> bool:
-        """Whether it names a device class of Partita."""
-        return names_device_class(self.body["spec"])
-
-    @property
-    def uid(self) -> str:
-        """Its UID."""
-        return str(self.body["metadata"]["uid"])
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return str(self.body["metadata"]["name"])
-
-    @property
-    def namespace(self) -> str:
-        """Its namespace."""
-        return str(self.body["metadata"]["namespace"])
-
-    @property
-    def version(self) -> str:
-        """Its resource version."""
-        return str(self.body["metadata"]["resourceVersion"])
-
-    @property
-    def path(self) -> str:
-        """Path of the claim in the API."""
-        collection = f"/apis/resource.k8s.io/v1/namespaces/{self.namespace}/resourceclaims"
-        return f"{collection}/{self.name}"
-
-    @property
-    def deleted(self) -> bool:
-        """Whether it is being deleted."""
-        return "deletionTimestamp" in self.body["metadata"]
-
-    @property
-    def allocated(self) -> bool:
-        """Whether it has an allocation."""
-        return bool(self._status.get("allocation"))
-
-    @property
-    def nodes(self) -> Sequence[Body]:
-        """The node selector terms of its allocation; empty if it can be used on all nodes."""
-        allocation = self._status.get("allocation") or {}
-        return (allocation.get("nodeSelector") or {}).get("nodeSelectorTerms") or ()
-
-    @property
-    def reserved_for(self) -> Sequence[Body]:
-        """The Pods that may use it."""
-        return self._status.get("reservedFor") or ()
+    def __init__(self, body: Body) -> None:
+        meta, status = body["metadata"], body.get("status") or {}
+        allocation = status.get("allocation") or {}
+        self.body = body
+        self.uid: str = meta["uid"]
+        self.name: str = meta["name"]
+        self.namespace: str = meta["namespace"]
+        self.version: str = meta["resourceVersion"]
+        self.deleted = "deletionTimestamp" in meta
+        self.ours = names_device_class(body["spec"])
+        self.allocated = bool(allocation)
+        terms = (allocation.get("nodeSelector") or {}).get("nodeSelectorTerms")
+        self.nodes: Sequence[Body] = terms or ()
+        self.reserved_for: Sequence[Body] = status.get("reservedFor") or ()
 
     @property
     def servers(self) -> Sequence[str]:
@@ -82,10 +59,6 @@ class SimulatedClaim:
             It is not allocated, or by somebody else.
         """
         return list(allocated_devices(self.body))
-
-    @property
-    def _status(self) -> Body:
-        return self.body.get("status") or {}
 
     def reserved_for_pod(self, uid: str) -> bool:
         """Return whether a Pod may use it."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from partita.kube.client import CLAIMS
 from partita.kube.errors import KubernetesError
 from partita.pods.node_rules import NodeRules
 from partita_testcluster.nodes.claims import SimulatedClaim
@@ -140,8 +141,9 @@ class PodScheduler:
         """Change the status of this version of a claim; return whether that was accepted."""
         meta = {"uid": claim.uid, "resourceVersion": claim.version}
         patch = {"metadata": meta, "status": status}
+        path = CLAIMS.path(claim.name, claim.namespace, "status")
         try:
-            body = await self._cluster.api.call("PATCH", f"{claim.path}/status", patch)
+            body = await self._cluster.api.call("PATCH", path, patch)
         except KubernetesError as error:
             log.info("claim not changed", claim=claim.name, error=str(error))
             return False

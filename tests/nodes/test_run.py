@@ -65,7 +65,7 @@ async def test_a_fault_is_reported_and_recovered_from(cluster, nodes, node_spec)
     assert condition(faulted, "Ready") == ("False", "XidError")
     assert faulted["status"]["mps"]["state"] == "Faulted"
     assert terminated(lost)["exitCode"] == 1
-    assert condition(healthy, "Faulted") == ("False", "Recovered")
+    assert condition(healthy, "Faulted") == ("False", "Healthy")
     assert "sim.partita.dev/fault" not in healthy["metadata"].get("annotations", {})
 
 

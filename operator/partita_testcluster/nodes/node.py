@@ -1,6 +1,7 @@
 """A simulated machine: its GPUs and its Node object."""
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -8,10 +9,11 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import NAMESPACE_DNS, uuid5
 
+from partita.agent.gpu_report import JobReport
 from partita.agent.times import AgentTimes
 from partita.constants import GPU_RESOURCE
 from partita.kube.errors import AlreadyExistsError, NotFoundError
-from partita.models.quantities import format_time, mebibytes, parse_amount
+from partita.models.quantities import format_time, parse_amount
 from partita.pods.node_rules import Taint
 from partita_policies.types import Sharing
 from partita_testcluster.nodes.api import APIServer
@@ -26,7 +28,6 @@ __all__ = [
     "NodeSpec",
     "SimulatedDevice",
     "Tenant",
-    "Used",
     "node_specs",
 ]
 
@@ -113,19 +114,19 @@ class Tenant:
     end
         Future of its end.
     idle_since
-        Since when none of its kernels runs; None if one runs.
+        Time since which none of its kernels runs, from `time.time`; None if one runs.
     """
 
     job_uid: str
     processes: int
     log: ContainerLog | None
     end: asyncio.Future[Ended]
-    idle_since: datetime | None = None
+    idle_since: float | None = None
     _reported: int = 0
 
     def report(self, job: SimulatedJob) -> None:
         """Note whether a job is idle, and log its progress after each tenth of its work."""
-        self.idle_since = None if job.demand else self.idle_since or datetime.now(UTC)
+        self.idle_since = None if job.demand else self.idle_since or time.time()
         done = 0 if job.repeats else int(job.began * REPORTS)
         if self.log is not None and done > self._reported:
             self._reported = done
@@ -133,34 +134,6 @@ class Tenant:
                 f"{done * 100 // REPORTS:3d} % done, {job.memory / GIB:.2f} GiB of GPU memory, "
                 f"running at {job.rate:.0%} of the speed of a job alone"
             )
-
-
-@dataclass(frozen=True, slots=True)
-class Used:
-    """Use of a GPU by a job.
-
-    It has bytes now, peak bytes, time of first use, GPU utilisation in %, and since when it is
-    idle.
-    """
-
-    memory: int = 0
-    peak: int = 0
-    first_use: datetime | None = None
-    utilization: int = 0
-    idle_since: datetime | None = None
-
-    def dump(self) -> Body:
-        """Return the use as a merge patch of a GPUServer's status."""
-        first = {"firstUse": format_time(self.first_use)} if self.first_use else {}
-        idle = format_time(self.idle_since) if self.idle_since else None
-        memory = mebibytes(self.memory) if self.memory else "0"
-        return {
-            "memory": memory,
-            "peakMemory": mebibytes(self.peak),
-            "gpuUtilization": self.utilization,
-            "idleSince": idle,
-            **first,
-        }
 
 
 class SimulatedDevice:
@@ -197,8 +170,8 @@ class SimulatedDevice:
         self.stop_all("CUDA error: the MPS control daemon was not reached")
         self.owner = owner
         self.gpu = SimulatedGPU(self.spec.gpu_memory, sharing, self._clock.now())
-        self.first_uses: dict[str, datetime] = {}
-        self.ended: dict[str, Used] = {}
+        self.first_uses: dict[str, float] = {}
+        self.ended: dict[str, JobReport] = {}
 
     def run(
         self, work: Work, job_uid: str, processes: int, done: float, log: ContainerLog | None
@@ -230,12 +203,12 @@ class SimulatedDevice:
     def _settle(self, ended: Sequence[Ended]) -> None:
         for key, job in self.gpu.jobs.items():
             if job.memory or job.demand:
-                self.first_uses.setdefault(key, datetime.now(UTC))
+                self.first_uses.setdefault(key, time.time())
             self.tenants[key].report(job)
         for end in ended:
             tenant = self.tenants.pop(end.key)
-            first_use = self.first_uses.pop(end.key, datetime.now(UTC) if end.peak else None)
-            self.ended[tenant.job_uid] = Used(peak=end.peak, first_use=first_use)
+            first_use = self.first_uses.pop(end.key, time.time() if end.peak else None)
+            self.ended[tenant.job_uid] = JobReport(0, end.peak, first_use, utilization=0)
             if not tenant.end.done():
                 tenant.end.set_result(end)
         if self._timer is not None:
@@ -253,15 +226,17 @@ class SimulatedDevice:
         """Return the seconds until a job without a kernel counts as idle; 0 if it does, or runs."""
         if tenant.idle_since is None:
             return 0.0
-        idle = (datetime.now(UTC) - tenant.idle_since).total_seconds()
+        idle = time.time() - tenant.idle_since
         return max(0.0, AgentTimes.idle_after / self._clock.speed - idle)
 
-    def use(self, key: str) -> Used:
+    def use(self, key: str) -> JobReport:
         """Return the use of the GPU by a running job."""
         job, tenant = self.gpu.jobs[key], self.tenants[key]
         idle_since = None if self._active(tenant) else tenant.idle_since
-        busy = round(100 * job.load.busy * job.rate)
-        return Used(job.memory, job.peak, self.first_uses.get(key), busy, idle_since)
+        busy = 100 * job.load.busy * job.rate
+        return JobReport(
+            job.memory, job.peak, self.first_uses.get(key), busy, idle_since=idle_since
+        )
 
 
 class Machine:

@@ -3,16 +3,19 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, NoReturn
 
 import structlog
 
 from partita.agent.errors import PrepareError
+from partita.agent.gpu.nvml import GPUIdentity
+from partita.agent.gpu_report import GPUReport
+from partita.agent.health import Health, HealthProblem, Source
+from partita.agent.reporter import status_patch
 from partita.constants import GROUP, VERSION
 from partita.kube.errors import KubernetesError, NotFoundError
-from partita.models.conditions import Condition, set_condition
 from partita.models.gpu_server import GPUServerSpec
 from partita.models.profile import Environment
 from partita.models.quantities import mebibytes, parse_memory
@@ -20,9 +23,9 @@ from partita_policies.types import Sharing
 from partita_testcluster.nodes.claims import SimulatedClaim
 from partita_testcluster.nodes.cluster import SimulatedCluster
 from partita_testcluster.nodes.node import Machine, SimulatedDevice
-from partita_testcluster.nodes.simulated_capabilities import SimulatedCapabilities, StatedCondition
 from partita_testcluster.nodes.simulated_claims import PreparedSlice, SimulatedClaims
 from partita_testcluster.nodes.simulated_pods import Server, SimulatedPod
+from partita_testcluster.nodes.simulated_support import SimulatedSupport
 
 __all__ = ["FAULTS", "FAULT_ANNOTATION", "GPU_SERVERS", "SimulatedAgent"]
 
@@ -42,8 +45,6 @@ JOBS_LEAVE: Final = 1.0
 """Seconds after a fault until the programs on the GPU have failed."""
 OPERATOR_RELEASES: Final = 30.0
 """Maximum seconds to wait before recovery until the operator has released all allocations."""
-
-_STATUS: Final[tuple[Literal["False"], Literal["True"]]] = ("False", "True")
 
 Body = dict[str, Any]
 
@@ -99,8 +100,8 @@ class SimulatedAgent:
         self._fault: _Fault | None = None
         self._probed = False
         self._faulted = asyncio.Event()
-        self._reported: tuple[Body, Body, dict[str, StatedCondition]] = {}, {}, {}
-        self._reported_jobs = set((self._status.get("usage") or {}).get("jobs") or ())
+        self._health = Health()
+        self._written: Body = {"metadata": {}}
         self._claims = SimulatedClaims(device)
         cluster.agents[server.name] = self
         cluster.changes.notify()
@@ -117,7 +118,10 @@ class SimulatedAgent:
 
     @property
     def _status(self) -> Body:
-        return self._body.get("status") or {}
+        """The status after the last write, or a newer one."""
+        known = (self._body, self._written)
+        newest = max(known, key=lambda body: int(body["metadata"].get("resourceVersion", 0)))
+        return newest.get("status") or {}
 
     def observe(self) -> None:
         """Handle a change of its GPUServer; a requested fault occurs once."""
@@ -143,7 +147,7 @@ class SimulatedAgent:
         """
         if self._fault is not None or "spec" not in self._body:
             raise PrepareError(f"GPUServer {self._server.name} does not take containers now")
-        return self._claims.prepare(claim, pod, self._body)
+        return self._claims.prepare(claim, pod, self._body, self._support)
 
     def unprepare(self, claim: str) -> None:
         """Forget a claim whose containers have ended."""
@@ -156,55 +160,35 @@ class SimulatedAgent:
 
     def _forget_released(self) -> None:
         """Drop the usage of ended jobs that are reported and released by the operator."""
-        allocations, ended = self._status.get("allocations") or {}, self.device.ended
-        for uid in [u for u in ended if u in self._reported_jobs and u not in allocations]:
+        status, ended = self._status, self.device.ended
+        reported = (status.get("usage") or {}).get("jobs") or {}
+        for uid in ended.keys() & reported.keys() - (status.get("allocations") or {}).keys():
             del ended[uid]
 
     async def serve(self) -> NoReturn:
         """Report the GPU until cancelled."""
-        await self._introduce()
         self._log.info("serving", mode=self._server.sharing)
         while True:
-            await self.device.changed.wait()
-            self.device.changed.clear()
             if self._fault is not None:
                 await self._handle_fault(self._fault)
-            elif "uuid" not in self._status:  # the operator has forgotten an earlier server Pod
-                await self._introduce()
-            elif self._state() != self._reported:
-                await self._report({})
+            elif await self._report(self._content()):
                 pause = max(USAGE_INTERVAL, len(self._cluster.agents) / USAGE_RATE)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await self._faulted.wait()
-
-    async def _introduce(self) -> None:
-        """Report everything about the GPU."""
-        spec = self.device.spec
-        self._reported = {}, {}, {}
-        await self._report(
-            {
-                "node": spec.name,
-                "uuid": self.device.uuid,
-                "product": spec.product,
-                "memory": mebibytes(spec.gpu_memory),
-                "smCount": spec.sm_count,
-                "pcieBandwidth": PCIE_BANDWIDTH,
-                "driverVersion": spec.driver_version,
-            },
-            Faulted=(False, "Healthy", ""),
-        )
+            await self.device.changed.wait()
+            self.device.changed.clear()
 
     @property
     def environment(self) -> Environment:
         """Description of the node and the GPU for profiles."""
-        spec = self.device.spec
+        identity = self._identity
         return Environment(
-            node=spec.name,
-            product=spec.product,
-            memory=spec.gpu_memory,
-            sm_count=spec.sm_count,
-            pcie_bandwidth=parse_memory(PCIE_BANDWIDTH),
+            node=self.node,
+            product=identity.product,
+            memory=identity.memory,
+            sm_count=identity.sm_count,
+            pcie_bandwidth=identity.pcie_bandwidth,
         )
 
     def close(self) -> None:
@@ -218,19 +202,16 @@ class SimulatedAgent:
         leaving = "deletionTimestamp" in self._body["metadata"]
         if leaving or not self._machine.up or self._server.name in self._cluster.agents:
             return
-        usage = {"memory": "0", "gpuUtilization": 0, "jobs": dict.fromkeys(self._reported_jobs)}
-        mps = (
-            {"mps": {"state": "Stopped", "clients": 0}}
-            if self._server.sharing is Sharing.MPS
-            else {}
-        )
-        await self._send({"usage": usage} | mps, Ready=(False, "AgentStopped", ""))
+        self._health.set(Source.SETUP, HealthProblem("AgentStopped", "the GPU is released"))
+        last = self._content()
+        mps = last.mps and {"state": "Stopped", "clients": 0}
+        await self._report(replace(last, memory=0, utilization=0, jobs={}, mps=mps))
 
     async def _handle_fault(self, fault: _Fault) -> None:
         """Report a fault, end the clients, wait until they are released, and recover."""
         self._log.warning("faulted", reason=fault.reason)
-        why = fault.reason, fault.message
-        await self._report({}, Ready=(False, *why), Faulted=(True, *why))
+        self._health.set(Source.GPU, HealthProblem(fault.reason, fault.message, faulted=True))
+        await self._report(self._content())
         await self._until(lambda: not self.device.tenants, JOBS_LEAVE)
         self.device.stop_all(f"CUDA error: {fault.error}")
         await self._until(lambda: not self._status.get("allocations"), OPERATOR_RELEASES)
@@ -240,12 +221,10 @@ class SimulatedAgent:
             patch = {"metadata": {"annotations": {FAULT_ANNOTATION: None}}}
             await self._cluster.api.call("PATCH", self._path, patch)
         self._fault = None
+        self._health.clear(Source.GPU)
         self._cluster.changes.notify()
         self._faulted.clear()
-        healthy = False, "Recovered", ""
-        _, _, stated = self._state()
-        ready = (True, "Recovered", "") if stated["Ready"][0] else stated["Ready"]
-        await self._report({}, Ready=ready, Faulted=healthy)
+        await self._report(self._content())
         self._log.info("recovered", reason=fault.reason)
 
     async def _until(self, holds: Callable[[], bool], seconds: float) -> None:
@@ -256,56 +235,72 @@ class SimulatedAgent:
                     self.device.changed.clear()
                     await self.device.changed.wait()
 
-    def _usage(self) -> Body:
-        """Return the usage; an ended job keeps its peak and first use until it is released."""
-        gpu, tenants = self.device.gpu, self.device.tenants
-        jobs = {uid: used.dump() for uid, used in self.device.ended.items()}
-        for key, tenant in tenants.items():
-            jobs[tenant.job_uid] = self.device.use(key).dump()
-        utilisation = round(gpu.utilisation)
-        usage = {"memory": mebibytes(gpu.used), "gpuUtilization": utilisation, "jobs": jobs}
-        if self._server.sharing is not Sharing.MPS:
-            return {"usage": usage}
-        clients = sum(tenant.processes for tenant in tenants.values())
-        state = "Faulted" if self._fault is not None else "Ready"
-        return {"usage": usage, "mps": {"state": state, "clients": clients}}
+    @property
+    def _identity(self) -> GPUIdentity:
+        spec = self.device.spec
+        return GPUIdentity(
+            uuid=self.device.uuid,
+            product=spec.product,
+            architecture="",
+            memory=spec.gpu_memory,
+            sm_count=spec.sm_count,
+            pcie_bandwidth=parse_memory(PCIE_BANDWIDTH),
+            capability=(8, 0),
+            mig=False,
+            vgpu=False,
+            driver=spec.driver_version,
+        )
 
-    def _capabilities(self) -> SimulatedCapabilities | None:
-        """Return what the GPU supports; None in modes other than MPS."""
+    @property
+    def _support(self) -> SimulatedSupport | None:
+        """What the GPU supports; None in modes other than MPS."""
         if self._server.sharing is not Sharing.MPS or "spec" not in self._body:
             return None
         spec = GPUServerSpec.model_validate(self._body["spec"])
-        return SimulatedCapabilities(self.device.spec.driver_version, spec, self._probed)
+        return SimulatedSupport(self._identity, spec, self._probed)
 
-    def _state(self) -> tuple[Body, Body, dict[str, StatedCondition]]:
-        """Return the usage, and the fields and conditions that depend on the capabilities."""
-        found = self._capabilities()
-        if found is None:
-            return self._usage(), {}, {"Ready": (True, "AgentReporting", "")}
-        return self._usage(), found.status(), found.conditions()
+    def _content(self) -> GPUReport:
+        """Return the content of the status; an ended job is in it until it is released."""
+        gpu, tenants, identity = self.device.gpu, self.device.tenants, self._identity
+        facts = {
+            "node": self.node,
+            "uuid": identity.uuid,
+            "product": identity.product,
+            "memory": mebibytes(identity.memory),
+            "smCount": identity.sm_count,
+            "pcieBandwidth": PCIE_BANDWIDTH,
+            "driverVersion": identity.driver,
+        }
+        support, mps = self._support, None
+        if support is not None:
+            facts |= support.facts()
+            self._health.set(Source.MPS_OPTIONS, support.selection.problem(support.mps))
+            self._health.set(Source.LIMITS, support.limits.problem)
+        if self._server.sharing is Sharing.MPS:
+            state = "Faulted" if self._fault is not None else "Ready"
+            mps = {"state": state, "clients": sum(one.processes for one in tenants.values())}
+        running = {one.job_uid: self.device.use(key) for key, one in tenants.items()}
+        return GPUReport(
+            facts=facts,
+            conditions=self._health.conditions(),
+            total=identity.memory,
+            memory=gpu.used,
+            utilization=round(gpu.utilisation),
+            jobs=self.device.ended | running,
+            mps=mps,
+            support=support.conditions() if support is not None else (),
+        )
 
-    async def _report(self, status: Body, **conditions: StatedCondition) -> None:
-        """Write the usage, other fields of the status, and the capabilities if they changed."""
-        old, self._reported = self._reported, self._state()
-        current, capabilities, stated = self._reported
-        if (capabilities, stated) != old[1:]:
-            status, conditions = status | capabilities, stated | conditions
-        usage = current["usage"]
-        left = self._reported_jobs - usage["jobs"].keys()
-        self._reported_jobs = set(usage["jobs"])
-        self._forget_released()
-        usage = usage | {"jobs": usage["jobs"] | dict.fromkeys(left)}
-        await self._send(status | current | {"usage": usage}, **conditions)
-
-    async def _send(self, status: Body, **new: StatedCondition) -> None:
-        """Write a part of the GPUServer's status; keep conditions of other writers."""
-        conditions = tuple(map(Condition.model_validate, self._status.get("conditions") or ()))
-        for kind, (holds, reason, message) in new.items():
-            condition = Condition(type=kind, status=_STATUS[holds], reason=reason, message=message)
-            conditions = set_condition(conditions, condition, datetime.now(UTC))
-        if new:
-            status = status | {"conditions": [condition.dump() for condition in conditions]}
+    async def _report(self, report: GPUReport) -> bool:
+        """Write what has changed in the status; return whether that was something."""
+        patch = status_patch(report, self._status, datetime.now(UTC))
+        if not patch:
+            return False
         try:
-            await self._cluster.api.call("PATCH", f"{self._path}/status", {"status": status})
+            self._written = await self._cluster.api.call(
+                "PATCH", f"{self._path}/status", {"status": patch}
+            )
         except KubernetesError as error:
             self._log.warning("not reported", error=str(error))
+        self._forget_released()
+        return True

@@ -13,12 +13,12 @@ from partita.agent.allocations import LedgerEntry
 from partita.agent.dra.cdi import ClaimDevice
 from partita.agent.dra.device import ClaimGPU, claim_device, probe_device
 from partita.agent.errors import PrepareError
-from partita.agent.mps.exchange import MPSReport
-from partita.models import GPUServer, SharingMode
+from partita.models import GPUServer
 from partita.pods.probe_pod import probe_claim_name, probe_entry
 from partita_testcluster.nodes.claims import SimulatedClaim
 from partita_testcluster.nodes.node import SimulatedDevice
 from partita_testcluster.nodes.simulated_pods import SimulatedPod
+from partita_testcluster.nodes.simulated_support import SimulatedSupport
 
 __all__ = ["PreparedSlice", "SimulatedClaims"]
 
@@ -49,13 +49,21 @@ class SimulatedClaims:
         self._gpu = gpu
         self._devices: dict[str, ClaimDevice] = {}
 
-    def prepare(self, claim: SimulatedClaim, pod: SimulatedPod, server: Body) -> PreparedSlice:
+    def prepare(
+        self,
+        claim: SimulatedClaim,
+        pod: SimulatedPod,
+        server: Body,
+        support: SimulatedSupport | None,
+    ) -> PreparedSlice:
         """Prepare a claim; one that is already prepared keeps its slot.
 
         Parameters
         ----------
         server
             The GPUServer as the API server has it.
+        support
+            What the GPU supports under MPS; None in other modes.
 
         Raises
         ------
@@ -63,13 +71,13 @@ class SimulatedClaims:
             The containers of the claim must not start; the message says why.
         """
         found = GPUServer.parse(server)
+        gpu = self._claim_gpu(found, support)
         if claim.name == probe_claim_name(found.metadata.name):
-            device = probe_device(self._claim_gpu(found), claim.body, pod.body)
+            device = probe_device(gpu, claim.body, pod.body)
             made = probe_entry(found, claim.namespace, datetime.now(UTC))
             entry = LedgerEntry.of(claim.uid, made.model_copy(update={"pod_uid": device.pod}))
             return PreparedSlice(self._gpu, entry, device)
         entry = _entry(claim, pod, found)
-        gpu = self._claim_gpu(found)
         slot = self._slot(claim.uid, gpu) if gpu.has_slots else None
         device = claim_device(gpu, claim.body, entry, pod.body, slot=slot)
         self._devices[claim.uid] = device
@@ -79,20 +87,15 @@ class SimulatedClaims:
         """Forget a claim; no effect if it is not prepared."""
         self._devices.pop(claim, None)
 
-    def _claim_gpu(self, server: GPUServer) -> ClaimGPU:
-        status = server.status
-        mps = None
-        if server.spec.mode is SharingMode.MPS:
-            partitions = tuple(f"partition-{i}" for i in range(status.sm_partitions or 0))
-            mps = MPSReport(daemon=1, protocol=status.protocol or 2, sm_partitions=partitions)
+    def _claim_gpu(self, server: GPUServer, support: SimulatedSupport | None) -> ClaimGPU:
         return ClaimGPU(
             server=server.metadata.name,
             uuid=self._gpu.uuid,
             memory=self._gpu.spec.gpu_memory,
             mode=server.spec.mode,
             slots=server.spec.max_jobs,
-            driver_limits=status.enforcement == "Driver",
-            mps=mps,
+            driver_limits=support is not None and support.limits.enforcement == "Driver",
+            mps=support.mps if support is not None else None,
         )
 
     def _slot(self, claim: str, gpu: ClaimGPU) -> int:

@@ -14,7 +14,6 @@ Annotations of a Pod, set by its author (all optional):
 """
 
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -28,8 +27,9 @@ from partita.constants import (
     GPU_RESOURCE,
     LABEL_COMPONENT,
 )
-from partita.models.quantities import MEBI, parse_amount, parse_duration, parse_memory, parse_time
+from partita.models.quantities import MEBI, parse_duration, parse_memory, parse_time
 from partita.pods.node_rules import NodeRules
+from partita.pods.requests import effective_requests
 from partita_policies.types import Sharing
 from partita_testcluster.nodes.gpu import GIB, Work
 from partita_testcluster.nodes.scheduler import COMMON, Wants
@@ -292,15 +292,13 @@ def _claim_names(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Sequence
 
 
 def _wants(spec: Mapping[str, Any]) -> Wants:
-    resources: Counter[str] = Counter()
-    for container in spec["containers"]:
-        asked = container.get("resources") or {}
-        # A resource with a limit but no request requests the limit.
-        for name, value in {**(asked.get("limits") or {}), **(asked.get("requests") or {})}.items():
-            if name in COMMON or name.startswith(GPU_RESOURCE):
-                resources[name] += parse_amount(name, value)
+    asked = {
+        name: amount
+        for name, amount in effective_requests(spec).items()
+        if name in COMMON or name.startswith(GPU_RESOURCE)
+    }
     pods = (spec.get("affinity") or {}).get("podAffinity") or {}
-    return Wants(dict(resources), NodeRules.read(spec), bool(pods.get(REQUIRED)))
+    return Wants(asked, NodeRules.read(spec), bool(pods.get(REQUIRED)))
 
 
 def _read(what: str, text: str, parse: Callable[[str], T], expected: str) -> T:

@@ -5,18 +5,15 @@ shows only in the Events of Pods.
 """
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from partita.cli.doctor.check_result import CheckResult, not_applicable, not_checked, ok, problem
 from partita.cli.doctor.cluster_checks import OLDEST, minor_of
 from partita.cli.doctor.cluster_facts import ClusterFacts
-from partita.cli.doctor.node_checks import gpu_nodes
 from partita.constants import DRIVER
 from partita.models.device_class import device_class_of
 
 __all__ = ["check_claims"]
-
-Json = dict[str, Any]
 
 _CAPACITY: Final = (1, 36)
 """First version with capacity requests by default:
@@ -26,14 +23,8 @@ _LIMITS_POLICY: Final = "partita-limits"
 """The MutatingAdmissionPolicy in `manifests/limits`."""
 
 
-def check_claims(facts: ClusterFacts, node: str) -> Iterator[CheckResult]:
-    """Check the API, the device classes, the devices, and CDI on the nodes.
-
-    Parameters
-    ----------
-    node
-        Check only this node; empty for all.
-    """
+def check_claims(facts: ClusterFacts) -> Iterator[CheckResult]:
+    """Check the API, the device classes and the devices."""
     version = minor_of(facts.version)
     if version is None:
         return
@@ -47,10 +38,6 @@ def check_claims(facts: ClusterFacts, node: str) -> Iterator[CheckResult]:
         for check, (examine, kinds) in _CHECKS.items():
             unread = facts.unread(*kinds)
             yield (not_checked(unread) if unread else examine(facts)).of(check)
-    for body in gpu_nodes(facts):
-        name = body["metadata"]["name"]
-        if node in {"", name}:
-            yield _cdi(body).of("cdi", name)
 
 
 def _device_classes(facts: ClusterFacts) -> CheckResult:
@@ -98,22 +85,3 @@ _CHECKS: Final = {
     "limits": (_limits, ("mutatingadmissionpolicies",)),
 }
 """The checks of an installed Partita, and the objects that each needs, by plural."""
-
-
-def _cdi(node: Json) -> CheckResult:
-    """Check that the container runtime reads CDI files, with which claims reach containers.
-
-    CDI is on by default in containerd 2.0 (docs/cri/config.md, `enable_cdi`) and in CRI-O
-    (docs/crio.conf.5.md, `cdi_spec_dirs`).
-    """
-    info = (node.get("status") or {}).get("nodeInfo") or {}
-    kind, _, text = str(info.get("containerRuntimeVersion", "")).partition("://")
-    version = minor_of(text)
-    if kind == "cri-o" or (kind == "containerd" and version and version >= (2, 0)):
-        return ok(f"{kind} {text} reads CDI files by default")
-    if kind == "containerd":
-        found = (
-            f"containerd {text} reads CDI files only with enable_cdi = true in its configuration"
-        )
-        return not_checked(found, "set it, or upgrade to containerd 2")
-    return not_checked("the container runtime is not known")

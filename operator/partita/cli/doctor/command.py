@@ -100,7 +100,7 @@ async def _check(
         facts = await read_facts(kube)
         results = [
             *check_cluster(facts, namespace),
-            *check_claims(facts, node),
+            *check_claims(facts),
             *check_nodes(facts, node),
         ]
         place = choose_place(facts, node)

@@ -15,6 +15,7 @@ from partita.cli.doctor.cluster_facts import ClusterFacts, is_server_pod
 from partita.cli.doctor.dra_gpus import dra_gpus, free_dra_gpus, nodes_with_dra_gpus
 from partita.constants import GPU_RESOURCE, KUBELET_DIRECTORY
 from partita.models.quantities import parse_amount
+from partita.pods.requests import effective_requests
 from partita.pods.server_pod import SELINUX_OPTIONS
 from partita.pods.user_namespaces import has_user_namespaces
 
@@ -79,16 +80,11 @@ def free_gpus(facts: ClusterFacts, node: Json) -> int:
     if not is_schedulable(node):
         return 0
     requested = sum(
-        _requested(pod)
+        effective_requests(pod["spec"]).get(GPU_RESOURCE, 0)
         for pod in facts.pods_on(node)
         if (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}
     )
     return _amounts(node, "allocatable").get(GPU_RESOURCE, 0) - requested
-
-
-def _requested(pod: Json) -> int:
-    limits = [(c.get("resources") or {}).get("limits") or {} for c in pod["spec"]["containers"]]
-    return sum(int(parse_amount(GPU_RESOURCE, each.get(GPU_RESOURCE, "0"))) for each in limits)
 
 
 def _kubelet(node: Json, _facts: ClusterFacts) -> CheckResult:
@@ -151,6 +147,11 @@ def _used_directory(facts: ClusterFacts) -> str:
 
 
 def _runtime(node: Json, _facts: ClusterFacts) -> CheckResult:
+    """Check that the container runtime reads CDI files, with which claims reach containers.
+
+    CDI is on by default in containerd 2.0 (docs/cri/config.md, `enable_cdi`) and in CRI-O
+    (docs/crio.conf.5.md, `cdi_spec_dirs`).
+    """
     text = str(_info(node).get("containerRuntimeVersion", ""))
     kind, _, version = text.partition("://")
     if not kind:
@@ -160,8 +161,9 @@ def _runtime(node: Json, _facts: ClusterFacts) -> CheckResult:
     if kind == "containerd" and (minor_of(version) or (0, 0)) < (1, 7):
         return problem(text, "upgrade containerd to 1.7 or newer")
     if kind == "containerd" and (minor_of(version) or (0, 0)) < (2, 0):
-        return not_checked(f"{text} injects devices by CDI only with `enable_cdi = true`")
-    return ok(text)
+        found = f"{text} reads CDI files only with `enable_cdi = true` in its configuration"
+        return not_checked(found, "set it, or upgrade to containerd 2")
+    return ok(f"{text} reads CDI files by default")
 
 
 def _gpu_source(node: Json, facts: ClusterFacts) -> CheckResult:

@@ -1,20 +1,18 @@
 """Result of the demo: a row for each job, and the makespan compared with one job per GPU."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
-from typing_extensions import TypedDict
 
 from partita.cli.number_format import duration, gib
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob
 from partita.models.partition_status import ShadowStatus
 from partita_testcluster.cli.demo_clock import DemoClock
 from partita_testcluster.cli.demo_events import finished_at
-from partita_testcluster.cli.examples import ExpectedEnding
 
 __all__ = [
     "DemoReport",
@@ -25,7 +23,6 @@ __all__ = [
     "result_table",
     "rows",
     "summary",
-    "unexpected",
 ]
 
 _APPLICATION_FROM = 100
@@ -33,22 +30,7 @@ _APPLICATION_FROM = 100
 
 
 @dataclass(frozen=True, slots=True)
-class ResultRow:
-    """The result of one job; times in simulated seconds."""
-
-    namespace: str
-    name: str
-    application: str
-    where: str
-    beside: tuple[str, ...]
-    waited: float | None
-    ran: float | None
-    attempts: tuple[Attempt, ...]
-    result: str
-    style: str
-
-
-class DemoRow(TypedDict):
+class DemoRow:
     """What became of a job or Pod; times in simulated seconds."""
 
     namespace: str
@@ -56,7 +38,7 @@ class DemoRow(TypedDict):
     application: str
     where: str
     """The GPUServers, separated by commas; empty if it has not started."""
-    beside: list[str]
+    beside: tuple[str, ...]
     """What was on the same GPU at any time."""
     waited: float | None
     ran: float | None
@@ -66,6 +48,17 @@ class DemoRow(TypedDict):
 
 
 DemoRows = list[DemoRow]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultRow(DemoRow):
+    """The result of one job or Pod, as it is drawn."""
+
+    style: str
+    memory: tuple[int, ...] = ()
+    """Bytes of each attempt."""
+    ran_out: bool = False
+    """Whether an attempt ran out of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +73,8 @@ class DemoReport:
     @property
     def data(self) -> DemoRows:
         """The table for scripts."""
-        return [
-            {
-                "namespace": row.namespace,
-                "name": row.name,
-                "application": row.application,
-                "where": row.where,
-                "beside": list(row.beside),
-                "waited": row.waited,
-                "ran": row.ran,
-                "attempts": len(row.attempts),
-                "result": row.result,
-            }
-            for row in self.table
-        ]
+        names = [field.name for field in fields(DemoRow)]
+        return [DemoRow(*(getattr(row, name) for name in names)) for row in self.table]
 
 
 def rows(jobs: Sequence[SharedGPUJob], clock: DemoClock) -> list[ResultRow]:
@@ -123,9 +104,11 @@ def _row(job: SharedGPUJob, jobs: Sequence[SharedGPUJob], clock: DemoClock) -> R
         beside=tuple(_beside(job, jobs)),
         waited=_waited(attempts, clock) if last else None,
         ran=clock.seconds(last.booked_time, finished_at(job)) if last else None,
-        attempts=attempts,
+        attempts=len(attempts),
         result=result,
         style=style,
+        memory=tuple(attempt.memory for attempt in attempts),
+        ran_out=any(attempt.outcome is Outcome.OUT_OF_MEMORY for attempt in attempts),
     )
 
 
@@ -187,19 +170,6 @@ def makespan(jobs: Sequence[SharedGPUJob], clock: DemoClock) -> float:
     return max((clock.seconds(clock.began, end) for end in ends), default=0.0)
 
 
-def unexpected(
-    jobs: Sequence[SharedGPUJob], endings: Mapping[str, ExpectedEnding]
-) -> list[tuple[SharedGPUJob, ExpectedEnding]]:
-    """Return the jobs whose end differs from the one expected from their YAML."""
-    wrong = []
-    for job in jobs:
-        ending = endings[job.key]
-        same = job.status.phase is ending.phase
-        if not same or (ending.reason and job.status.reason != ending.reason):
-            wrong.append((job, ending))
-    return wrong
-
-
 def summary(
     table: Sequence[ResultRow],
     *,
@@ -228,7 +198,7 @@ def summary(
             (f" shared; {duration(alone)} with one job per GPU{share}.", ""),
         )
     )
-    resized = [r.name for r in table if any(a.outcome is Outcome.OUT_OF_MEMORY for a in r.attempts)]
+    resized = [row.name for row in table if row.ran_out]
     exempt = f" Alone on a GPU, {', '.join(resized)} does not run out of memory." if resized else ""
     parts.append(
         Text(
@@ -274,16 +244,16 @@ def result_table(rows: Sequence[ResultRow], width: int) -> Table:
             ", ".join(row.beside) or "-",
             "-" if row.waited is None else duration(row.waited),
             "-" if row.ran is None else duration(row.ran),
-            Text(row.result, style=row.style).append(_retries(row.attempts), style="default"),
+            Text(row.result, style=row.style).append(_retries(row.memory), style="default"),
         ]
         table.add_row(*cells)
     return table
 
 
-def _retries(attempts: Sequence[Attempt]) -> str:
+def _retries(memory: Sequence[int]) -> str:
     """Describe the attempts before the last."""
-    if len(attempts) < 2:
+    if len(memory) < 2:
         return ""
-    amounts = [gib(a.memory) for a in attempts]
+    amounts = [gib(amount) for amount in memory]
     resized = f", resized {' → '.join(amounts)} GiB" if len(set(amounts)) > 1 else ""
-    return f" in attempt {len(attempts)}{resized}"
+    return f" in attempt {len(memory)}{resized}"

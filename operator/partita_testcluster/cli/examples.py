@@ -1,4 +1,4 @@
-"""The examples installed with Partita, and the expected end of each of their jobs."""
+"""The examples installed with Partita."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,19 +8,12 @@ import yaml
 
 import partita
 from partita.cli.terminal import UserError
-from partita.models import GPUPartition, Phase, SharedGPUJob
+from partita.models import GPUPartition, SharedGPUJob
 from partita_policies.types import Sharing
 from partita_testcluster.nodes.gpu import Work
 from partita_testcluster.nodes.simulated_pods import parse_pod
 
-__all__ = [
-    "Examples",
-    "ExpectedEnding",
-    "expected_ending",
-    "load_examples",
-    "load_workloads",
-    "work_of",
-]
+__all__ = ["Examples", "load_examples", "load_workloads", "work_of"]
 
 Json = dict[str, Any]
 
@@ -33,14 +26,6 @@ class Examples:
     """Namespaces, partitions and other objects that are not jobs."""
     jobs: tuple[Json, ...]
     partition: GPUPartition
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedEnding:
-    """The expected phase of a job, and the reason if it must wait."""
-
-    phase: Phase
-    reason: str = ""
 
 
 def load_examples(policy: str | None = None) -> Examples:
@@ -99,21 +84,3 @@ def work_of(job: SharedGPUJob) -> Work:
         "spec": template.spec,
     }
     return parse_pod(pod).task(Sharing.EXCLUSIVE, 1).work
-
-
-def expected_ending(job: SharedGPUJob, partition: GPUPartition, gpu_memory: int) -> ExpectedEnding:
-    """Return the end of a job, as far as its YAML determines it.
-
-    Parameters
-    ----------
-    gpu_memory
-        Bytes of a GPU of the partition.
-    """
-    memory = job.spec.gpu_memory or 0
-    if job.spec.suspend:
-        return ExpectedEnding(Phase.SUSPENDED)
-    if memory > partition.spec.allocatable(gpu_memory):
-        return ExpectedEnding(Phase.QUEUED, "NeverFits")
-    if job.spec.template.unpack().annotations.get("sim.partita.dev/exit-code", "0") != "0":
-        return ExpectedEnding(Phase.FAILED)
-    return ExpectedEnding(Phase.SUCCEEDED)

@@ -62,7 +62,7 @@ def _row(one: WorkloadRecord, history: WorkloadHistory, clock: DemoClock) -> Res
         beside=tuple(history.beside(one.name)),
         waited=clock.seconds(one.seen, piece.since) if piece else None,
         ran=clock.seconds(piece.since, piece.until) if piece else None,
-        attempts=(),
+        attempts=0,
         result=result,
         style=style,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pynvml
 import pytest
@@ -122,7 +123,9 @@ def test_pcie_throughput_is_the_sum_of_both_ways(fake_gpus: FakeGPUs, gpu: NVMLD
 def test_use_that_alone_cannot_be_read_is_unknown(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     functions = "DeviceGetPcieThroughput DeviceGetUtilizationRates DeviceGetProcessUtilization"
     names = [f"nvml{name}" for name in [*functions.split(), "GpmSampleGet"]]
-    fake_gpus.add(0, occupancy=40, error=" ".join(["999", *names]))
+    fake_gpus.add(0, occupancy=40, error="999 nvmlGpmSampleAlloc")
+    assert gpu.sm_occupancy() is None
+    fake_gpus.add(0, error=" ".join(["999", *names]))
     assert gpu.pcie_throughput() is gpu.process_utilization(0) is None
     assert gpu.utilization() == (None, None)
     assert gpu.sm_occupancy() is None
@@ -131,15 +134,12 @@ def test_use_that_alone_cannot_be_read_is_unknown(fake_gpus: FakeGPUs, gpu: NVML
 
 def test_an_xid_arrives_and_one_from_before_does_not(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     fake_gpus.xid(13)
-    events = gpu.events()
-    assert events.wait(0) is None
-    timer = threading.Timer(0.02, fake_gpus.xid, (79,))
-    timer.start()
-    event = events.wait(5000)
-    assert event is not None
-    assert event == 79
-    timer.join()
-    events.close()
+    with gpu.events() as events:
+        assert events.wait(0) is None
+        timer = threading.Timer(0.02, fake_gpus.xid, (79,))
+        timer.start()
+        assert events.wait(5000) == 79
+        timer.join()
 
 
 @pytest.mark.parametrize(("driver", "told"), [("580.95.05", True), ("560.35.03", False)])
@@ -147,18 +147,24 @@ def test_another_recovery_action_is_an_event_without_an_xid(
     fake_gpus: FakeGPUs, gpu: NVMLDevice, driver: str, *, told: bool
 ):
     fake_gpus.install_driver(driver)
-    events = gpu.events()
-    fake_gpus.add(0, recovery=1)
-    assert events.wait(0) == (0 if told else None)
-    assert events.wait(0) is None
-    events.close()
+    with gpu.events() as events:
+        fake_gpus.add(0, recovery=1)
+        assert events.wait(0) == (0 if told else None)
+        assert events.wait(0) is None
 
 
 def test_an_old_gpu_tells_of_no_events(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     fake_gpus.add(0, unsupported="nvmlDeviceGetSupportedEventTypes")
-    events = gpu.events()
-    assert not events.supported
-    events.close()
+    with gpu.events() as events:
+        assert not events.supported
+
+
+def test_events_that_cannot_be_recorded_leave_nothing_open(fake_gpus: FakeGPUs, gpu: NVMLDevice):
+    fake_gpus.add(0, error="11 nvmlDeviceRegisterEvents")
+    opened = set(Path("/proc/self/fd").iterdir())
+    with pytest.raises(NVMLError), gpu.events():
+        pass
+    assert set(Path("/proc/self/fd").iterdir()) == opened
 
 
 # "Not supported", "no data", ... are values that a GPU does not have: the others are errors.

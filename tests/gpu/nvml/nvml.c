@@ -357,6 +357,7 @@ Return nvmlGpmQueryDeviceSupport(Device device, GpmSupport *support) {
 }
 
 Return nvmlGpmSampleAlloc(GpmSample **sample) {
+    GPU((Device)&devices[opened][0]);
     *sample = calloc(1, sizeof **sample);
     return SUCCESS;
 }

@@ -6,7 +6,8 @@ as one of `partita.agent.errors`. All calls block, some of them for long: call t
 `NVML` below is https://docs.nvidia.com/deploy/nvml-api/.
 """
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -261,8 +262,8 @@ class NVMLDevice:
             support = optional(pynvml.nvmlGpmQueryDeviceSupport, self.handle)
             if support is None or not support.isSupportedDevice:
                 return None
-            occupancy = self._occupancy = _Occupancy()
-        return occupancy.since_last(self.handle)
+            occupancy = self._occupancy = optional(_Occupancy)
+        return None if occupancy is None else occupancy.since_last(self.handle)
 
     def recovery_action(self) -> int | None:
         """Return one of pynvml's `NVML_GPU_RECOVERY_ACTION_*`; drivers before 565 have none."""
@@ -304,16 +305,21 @@ class NVMLDevice:
                 "SYS_ADMIN",
             ) from error
 
-    def events(self) -> "GPUEvents":
-        """Start to record the GPU's events."""
-        return GPUEvents(self.handle)
+    @contextmanager
+    def events(self) -> Iterator["GPUEvents"]:
+        """Record the GPU's events until the end of the context."""
+        recorded = call(pynvml.nvmlEventSetCreate)
+        try:
+            yield GPUEvents(self.handle, recorded)
+        finally:
+            maybe(pynvml.nvmlEventSetFree, recorded)
 
 
 class GPUEvents:
     """Events of one GPU since this object was created."""
 
-    def __init__(self, handle: Any) -> None:
-        self._set = call(pynvml.nvmlEventSetCreate)
+    def __init__(self, handle: Any, recorded: Any) -> None:
+        self._set = recorded
         wanted = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeGpuRecoveryAction
         supported = maybe(pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0
         self.supported = bool(wanted & supported)
@@ -342,10 +348,6 @@ class GPUEvents:
             raise translated(error) from error
         is_xid = data.eventType == pynvml.nvmlEventTypeXidCriticalError
         return int(data.eventData) if is_xid else 0
-
-    def close(self) -> None:
-        """Stop recording events."""
-        maybe(pynvml.nvmlEventSetFree, self._set)
 
 
 class _Occupancy:

@@ -94,16 +94,10 @@ class EventThread(NVMLThread):
     @override
     def run(self) -> None:
         try:
-            events = self._gpu.events()
+            with self._gpu.events() as events:
+                while events.supported and not self._stopped.is_set():
+                    xid = events.wait(round(1000 * self._times.event_wait))
+                    if xid is not None:
+                        self._pass(self._take, xid)
         except NVMLError as error:
             self._pass(self._take, error)
-            return
-        try:
-            while events.supported and not self._stopped.is_set():
-                xid = events.wait(round(1000 * self._times.event_wait))
-                if xid is not None:
-                    self._pass(self._take, xid)
-        except NVMLError as error:
-            self._pass(self._take, error)
-        finally:
-            events.close()

@@ -164,23 +164,14 @@ class PreparedClaims:
         pod = await self._pod(entry)
         _check_reserved(claim, pod)
         gpu = self._gpu()
-        # From here on the claim has its slot.
-        before = self._prepared.get(uid)
-        made = _Prepared(self._device(entry, gpu, claim, pod), (entry, gpu))
-        self._prepared[uid] = made
-        try:
-            await self._open_slot(made.device)
-            if self._prepared.get(uid) is made:
-                self._write(made.device)
-        except BaseException:
-            if self._prepared.get(uid) is made:
-                del self._prepared[uid]
-                if before is not None:
-                    self._prepared[uid] = before
-            raise
-        if self._prepared.get(uid) is not made:
+        device = self._device(entry, gpu, claim, pod)
+        # From here on the claim has its slot, until it is unprepared or leaves the ledger.
+        self._prepared[uid] = _Prepared(device, (entry, gpu))
+        await self._open_slot(device)
+        if uid not in self._prepared:
             raise PrepareError("it was unprepared meanwhile")
-        return gpu, made.device
+        self._write(device)
+        return gpu, device
 
     async def _prepare_probe(self, claim: Body) -> tuple[ClaimGPU, ClaimDevice]:
         """Prepare the claim of the probe Pod, which is not in the ledger."""
@@ -224,8 +215,7 @@ class PreparedClaims:
         slot = None
         if gpu.has_slots:
             known = self._prepared.get(uid)
-            device = known.device if known is not None else self.folder.read(uid, self.server)
-            slot = device.slot if device is not None else None
+            slot = known.device.slot if known is not None else None
             slot = self._free_slot(gpu) if slot is None else slot
         return claim_device(gpu, claim, entry, pod, slot=slot)
 

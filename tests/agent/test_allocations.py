@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from partita.agent.allocations import AllocationReader
-from partita.agent.attribution.allocated_processes import AllocatedProcesses, UnknownProcessTracker
+from partita.agent.attribution.allocated_processes import AllocatedProcesses
 from partita.agent.attribution.claim_sharers import ClaimSharers
 from partita.agent.attribution.processes import PodsOfProcesses
 from partita.agent.gpu_report import JobReport
@@ -57,9 +57,7 @@ def running_jobs(server: Server, processes: SimpleNamespace, mode: SharingMode) 
     ledger = AllocationReader(kube, "p-0")
     times, pods = AgentTimes(), cast("PodsOfProcesses", processes)
     return RunningJobs(
-        processes=AllocatedProcesses(
-            ledger, pods, ClaimSharers(kube, ledger), UnknownProcessTracker(times), ""
-        ),
+        processes=AllocatedProcesses(ledger, pods, ClaimSharers(kube, ledger), "", times),
         run_usage=RunUsage(ledger, mode, times),
         limits=cast("Any", SimpleNamespace(used=dict)),
         enforcer=LimitEnforcer(cast("Events", None), cast("Any", None), times),

@@ -9,11 +9,7 @@ from typing import Any, NoReturn
 import structlog
 
 from partita.agent.allocations import AllocationReader
-from partita.agent.attribution.allocated_processes import (
-    AllocatedProcesses,
-    UnknownProcessTracker,
-    summary,
-)
+from partita.agent.attribution.allocated_processes import AllocatedProcesses, summary
 from partita.agent.attribution.claim_sharers import ClaimSharers
 from partita.agent.attribution.processes import PodsOfProcesses
 from partita.agent.dra.cdi import CDIFolder
@@ -98,8 +94,8 @@ class Agent:
                 ledger=ledger,
                 pods=PodsOfProcesses(settings.proc),
                 sharers=ClaimSharers(kube, ledger),
-                unknown=UnknownProcessTracker(times),
                 server_pod=settings.pod_uid,
+                times=times,
             ),
             run_usage=RunUsage(ledger, settings.mode, times),
             limits=JobLimits(kube, ledger, tree, self._events),
@@ -299,7 +295,7 @@ class Agent:
             utilization=round(self.jobs.utilization.value or 0),
             jobs=self.jobs.usage(),
             mps=mps.status() if mps is not None else None,
-            unknown=summary(self.jobs.processes.unknown.found),
+            unknown=summary(self.jobs.processes.unknown),
         )
 
     # Shutdown

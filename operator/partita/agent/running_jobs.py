@@ -147,7 +147,7 @@ class RunningJobs:
     def _terminate_unknown(self) -> None:
         """Terminate unknown processes in Pods that share a claim, or in all Pods if configured."""
         server = self.ledger.server
-        for process in self.processes.unknown.found:
+        for process in self.processes.unknown:
             used = f"used {mebibytes(process.memory)} of the GPU without an allocation"
             if (sharer := self.processes.sharers.of(process.pod)) is not None:
                 used = (
@@ -164,7 +164,7 @@ class RunningJobs:
             self.enforcer.enforce(violation)
 
     def _report_unknown(self) -> None:
-        found = self.processes.unknown.found
+        found = self.processes.unknown
         if len(found) > self._unknown_reported:
             message = (
                 "{count} processes ({inPods} in Pods) use {memory} of the GPU without an allocation"

@@ -22,7 +22,7 @@ from partita.agent.attribution.processes import PodsOfProcesses
 from partita.agent.times import AgentTimes
 from partita.models.quantities import mebibytes
 
-__all__ = ["AllocatedProcesses", "UnknownProcess", "UnknownProcessTracker", "summary"]
+__all__ = ["AllocatedProcesses", "UnknownProcess", "summary"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,60 +34,6 @@ class UnknownProcess:
     """UID of its Pod; None outside Pods."""
     memory: int
     """Bytes."""
-
-
-class UnknownProcessTracker:
-    """The processes of one GPU without an allocation.
-
-    Parameters
-    ----------
-    times
-        How long it waits.
-    """
-
-    def __init__(self, times: AgentTimes) -> None:
-        self._times = times
-        self.found: tuple[UnknownProcess, ...] = ()
-        self.ledger_outdated = False
-        """Whether the ledger must be read again to decide about a process."""
-        self._first: dict[int, float] = {}
-
-    def update(
-        self,
-        at: float,
-        memory: Mapping[int, int],
-        pods: Mapping[int, str | None],
-        known: Iterable[int],
-        ledger_read: float | None,
-    ) -> None:
-        """Update the unknown processes from a sample.
-
-        Parameters
-        ----------
-        at
-            Seconds.
-        memory
-            Bytes by PID, of all processes.
-        pods
-            UID of each process's Pod; None outside Pods.
-        known
-            PIDs with an allocation, and those of Partita itself.
-        ledger_read
-            Time in seconds of the last read of the ledger and all its Pods; None if never.
-        """
-        unknown = memory.keys() - set(known)
-        self._first = {pid: self._first.get(pid, at) for pid in unknown}
-        old = {
-            pid: first
-            for pid, first in self._first.items()
-            if at - first >= self._times.unknown_after
-        }
-        self.found = tuple(
-            UnknownProcess(pid, pods.get(pid), memory[pid])
-            for pid, first in sorted(old.items())
-            if ledger_read is not None and ledger_read > first
-        )
-        self.ledger_outdated = len(self.found) < len(old)
 
 
 def summary(found: Sequence[UnknownProcess]) -> dict[str, Any]:
@@ -113,21 +59,25 @@ class AllocatedProcesses:
         Finds the Pods of processes.
     sharers
         Finds the Pods that use claims of other Pods.
-    unknown
-        Finds the processes without an allocation.
     server_pod
         UID of the Pod of the agent and of MPS.
+    times
+        How long it waits.
     """
 
     ledger: AllocationReader
     pods: PodsOfProcesses
     sharers: ClaimSharers
-    unknown: UnknownProcessTracker
     server_pod: str
+    times: AgentTimes
     mps_servers: frozenset[int] = frozenset()
     """PIDs of the MPS servers of the GPU."""
+    unknown: tuple[UnknownProcess, ...] = ()
+    """The processes without an allocation."""
     read_now: asyncio.Event = field(default_factory=asyncio.Event)
     """Is set when the ledger should be read soon."""
+    _first: dict[int, float] = field(default_factory=dict)
+    """When each process without an allocation was first observed, by PID."""
 
     def attribute(self, at: float, memory: Mapping[int, int]) -> dict[int, LedgerEntry]:
         """Return the allocation of each process that has one, and update the unknown ones.
@@ -149,8 +99,16 @@ class AllocatedProcesses:
                 own.add(pid)
             elif pod in by_pod:
                 found[pid] = by_pod[pod]
-        self.unknown.update(at, memory, pods, found.keys() | own, self.ledger.complete_at)
-        if self.unknown.ledger_outdated or self._unknown_pods - self.sharers.read:
+        unknown, after = memory.keys() - found.keys() - own, self.times.unknown_after
+        self._first = {pid: self._first.get(pid, at) for pid in sorted(unknown)}
+        old = {pid: first for pid, first in self._first.items() if at - first >= after}
+        read = self.ledger.complete_at
+        self.unknown = tuple(
+            UnknownProcess(pid, pods[pid], memory[pid])
+            for pid, first in old.items()
+            if read is not None and read > first
+        )
+        if len(self.unknown) < len(old) or self._unknown_pods - self.sharers.read:
             self.read_now.set()
         return found
 
@@ -165,4 +123,4 @@ class AllocatedProcesses:
 
     @property
     def _unknown_pods(self) -> set[str]:
-        return {process.pod for process in self.unknown.found if process.pod is not None}
+        return {process.pod for process in self.unknown if process.pod is not None}

@@ -119,7 +119,7 @@ class TestCanary:
 
     async def test_a_new_mps_that_is_wedged_is_restarted_again(self, daemon: WatchedDaemon):
         await daemon.up(7)
-        daemon.watch.report_wedge("it hangs")
+        daemon.watch.report_wedge("it hangs", daemon.now)
         await daemon.check()
         daemon.canaries.outcome = HUNG
         await daemon.restarted()
@@ -211,9 +211,9 @@ class TestWedge:
         self, daemon: WatchedDaemon
     ):
         await daemon.serves(7)
-        daemon.watch.report_wedge("terminate_client 7 did not return")
-        await daemon.faults("MPSWedged")
+        daemon.watch.report_wedge("terminate_client 7 did not return", daemon.now)
         assert daemon.restarts == [daemon.now], "at once"
+        await daemon.faults("MPSWedged")
         daemon.allocated = False
         for _ in range(3):  # the old server is not taken for the new one
             assert await daemon.check(daemon.now + TIMES.fault_shown_for) == ("Faulted", True)
@@ -228,7 +228,7 @@ class TestWedge:
         await daemon.up(7)
         daemon.watch.report_fault("Xid 31")
         await daemon.check()
-        daemon.watch.report_wedge("the canary hung")
+        daemon.watch.report_wedge("the canary hung", daemon.now)
         await daemon.faults("MPSWedged")
 
     async def test_a_termination_that_takes_long_is_no_hung_daemon(self, daemon: WatchedDaemon):

@@ -87,7 +87,7 @@ class WatchedDaemon:
         self.logged: list[str] = []
         self.now = 0.0
         self.watch = MPSHealth(
-            control=self.control,  # type: ignore[arg-type]
+            control=lambda: self.control,  # type: ignore[arg-type, return-value]
             health=self.health,
             canary=CanaryCheck(self.canaries, lambda: self.terminates),  # type: ignore[arg-type]
             exits=self.exits,

@@ -102,13 +102,12 @@ class ServedGPU:
         self._unlisted = UnlistedClients(health, times)
         if settings.mode is SharingMode.MPS:
             logs = mps_logs(settings.paths.logs(identity.uuid))
-            control = setup.control()
             pipes = settings.paths.pipes(identity.uuid)
             runner = CanaryRunner(identity.uuid, pipes, setup.mps_report, times.canary_within)
             self.mps = MPSHealth(
-                control=control,
+                control=setup.control,
                 health=health,
-                canary=CanaryCheck(runner, control.lock.locked),
+                canary=CanaryCheck(runner, setup.control().lock.locked),
                 exits=jobs.exits,
                 restart=setup.restart_mps,
                 released=jobs.ledger.released,
@@ -230,7 +229,7 @@ class ServedGPU:
     def report_wedge(self, message: str) -> None:
         """Record that MPS is wedged: its jobs are lost, and it is restarted at once."""
         if self.mps is not None:
-            self.mps.report_wedge(message)
+            self.mps.report_wedge(message, time.monotonic())
             self._check_and_report()
 
     async def _check(self) -> NoReturn:
@@ -264,7 +263,6 @@ class ServedGPU:
         self.health.set(Source.MPS_OPTIONS, self.gpu.selection.problem(report))
         for end in await self.jobs.exits.decide(time.time(), partial(read_pod, self.kube)):
             mps.report_unclean_end(end, now)
-        mps.control = self.setup.control()
         mps.single_user = report is not None and report.single_user
         await mps.check(now)
         self.jobs.processes.mps_servers = mps.servers

@@ -56,7 +56,7 @@ class MPSHealth:
     Parameters
     ----------
     control
-        Client of the daemon.
+        Returns a client of the daemon.
     health
         Receives the problems.
     canary
@@ -75,7 +75,7 @@ class MPSHealth:
         How long it waits.
     """
 
-    control: MPSControl
+    control: Callable[[], MPSControl]
     health: Health
     canary: CanaryCheck
     exits: ClientExits
@@ -102,8 +102,6 @@ class MPSHealth:
     """The server that was ACTIVE last. Before a server is, no program can cause a fault of it."""
     _start_error: str = ""
     """The newest fault of a server that has not become ACTIVE."""
-    _wedge: str = ""
-    """Message of a wedge that is not handled yet."""
     _unclean_at: float | None = None
     """When the last client ended uncleanly; None if none has since MPS started."""
     _server: int = 0
@@ -147,10 +145,6 @@ class MPSHealth:
             Seconds of a monotonic clock.
         """
         self.read_log()
-        if self._wedge:
-            self._wedged(self._wedge, now)
-            self._wedge = ""
-            return
         await self._handle_fault(now)
         try:
             state = await self._query()
@@ -179,14 +173,16 @@ class MPSHealth:
         """Record a fatal fault, which the next check handles."""
         self._reported = self._reported or message
 
-    def report_wedge(self, message: str) -> None:
-        """Record that MPS is wedged, which the next check handles.
+    def report_wedge(self, message: str, now: float) -> None:
+        """Restart a wedged MPS at once: no client can go on.
 
         A wedged server answers commands as if it were healthy, but clients that connect to it hang
         in CUDA's initialisation, and only a restart of MPS helps
         (https://github.com/kai-scheduler/kai-gpu-fractioning, mpsd/internal/drain).
         """
-        self._wedge = self._wedge or message
+        self.health.clear(Source.MPS)  # a wedge is not a program's fault, so nobody is a suspect
+        self._fault("MPSWedged", message)
+        self._request_restart("Wedged", now)
 
     def report_unclean_end(self, end: UncleanEnd, now: float) -> None:
         """Record that a client ended without MPS having terminated it, or with an error."""
@@ -205,23 +201,24 @@ class MPSHealth:
 
     async def _query(self) -> ServerState | None:
         """Return the server's state; None if no server runs."""
+        control = self.control()
         if self._server:
             try:
-                state, pids = await self.control.status(self._server)
+                state, pids = await control.status(self._server)
             except (MPSGoneError, MPSBusyError):
                 raise
             except MPSError:
                 # The daemon reports a server that has exited as an error.
-                if self._server in await self.control.servers():
+                if self._server in await control.servers():
                     raise
             else:
                 self._count(pids)
                 return state
-        servers = await self.control.servers()
+        servers = await control.servers()
         if not servers:
             return None
         before, lost = self._server, self.clients
-        state, pids = await self.control.status(servers[0])
+        state, pids = await control.status(servers[0])
         self._server = servers[0]
         self._count(pids)
         if before and not self.single_user:
@@ -274,7 +271,7 @@ class MPSHealth:
         self.health.clear(Source.MPS_STARTING)
         hung = self.canary.step(now, queued=self.single_user and bool(self.clients))
         if hung and (self._unclean_at is not None or self.canary.hung >= _HANGS):
-            self._wedged(f"a canary client hung: {self.canary.error}", now)
+            self.report_wedge(f"a canary client hung: {self.canary.error}", now)
             return
         if self._restart_if_idle(now):
             return
@@ -351,12 +348,6 @@ class MPSHealth:
         killed = self._killed_at is not None and now - self._killed_at < KILL_EXPLAINS
         reason, what = ("MPSClientKilled", _KILLED) if killed else ("MPSFault", _FATAL)
         self._fault(reason, f"{what}: {message}", all_lost=all_lost)
-
-    def _wedged(self, message: str, now: float) -> None:
-        """Restart MPS at once: no client can go on."""
-        self.health.clear(Source.MPS)  # a wedge is not a program's fault, so nobody is a suspect
-        self._fault("MPSWedged", message)
-        self._request_restart("Wedged", now)
 
     def _fault(self, reason: str, message: str, *, all_lost: bool = True) -> None:
         """Record a fault: every client is lost, or will be lost when the daemon is restarted."""

@@ -73,14 +73,6 @@ class ReleaseTimes:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class _Client:
-    pid: int
-    identity: ProcessIdentity
-    job: str
-    server: int
-
-
 @dataclass(slots=True)
 class ClientTermination:
     """Terminates the MPS clients of one GPU whose Pods are being ended.
@@ -133,7 +125,7 @@ class ClientTermination:
         """Terminate the clients whose time has come, the first Pod that is killed first."""
         # The ledger may change while the daemon answers.
         by_pod = self.ledger.by_pod()
-        found: list[tuple[float, _Client]] = []
+        found: list[tuple[float, int, int, ProcessIdentity, str]] = []
         control = self.control(self.times.terminated_within)
         for server in await control.servers():
             for pid in await control.clients(server):
@@ -143,19 +135,20 @@ class ClientTermination:
                     continue
                 at, handles = due[entry.key], self.processes.catches(pid, signal.SIGTERM)
                 if not handles or time.monotonic() >= at:
-                    found.append((at, _Client(pid, identity, entry.user, server)))
-        for _, client in sorted(found, key=lambda entry: entry[0]):
-            await self._terminate_client(control, client)
+                    found.append((at, server, pid, identity, entry.user))
+        for _, server, pid, identity, job in sorted(found):
+            if self.processes.identity(pid) == identity:  # else it has exited
+                await self._terminate_client(control, server, pid, identity, job)
 
-    async def _terminate_client(self, control: MPSControl, client: _Client) -> None:
-        if self.processes.identity(client.pid) != client.identity:
-            return  # it has exited, and another process may have its PID
+    async def _terminate_client(
+        self, control: MPSControl, server: int, pid: int, identity: ProcessIdentity, job: str
+    ) -> None:
         began = time.monotonic()
-        log = self._log.bind(job=client.job, pid=client.pid)
+        log = self._log.bind(job=job, pid=pid)
         try:
-            error = await control.terminate(client.server, client.pid)
+            error = await control.terminate(server, pid)
         except MPSUnansweredError as unanswered:
-            self.wedged(f"MPS did not terminate a client of {client.job}: {unanswered}")
+            self.wedged(f"MPS did not terminate a client of {job}: {unanswered}")
             return
         except MPSError as failed:
             log.warning("MPS client not terminated", error=str(failed))
@@ -163,6 +156,6 @@ class ClientTermination:
         if error:  # it is tried again, unless the client has exited
             log.warning("MPS client not terminated", error=error)
         else:
-            self._done.add((client.pid, client.identity))
-            self.terminated(client.pid)
+            self._done.add((pid, identity))
+            self.terminated(pid)
             log.info("MPS client terminated", seconds=round(time.monotonic() - began, 3))

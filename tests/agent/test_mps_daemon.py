@@ -7,7 +7,9 @@ import os
 import signal
 from dataclasses import replace
 from pathlib import Path
+from threading import get_ident
 
+import pynvml
 import pytest
 
 from agent.mps_container import UUID, MPSDaemonRun
@@ -184,7 +186,12 @@ async def test_a_daemon_that_an_earlier_wrapper_left_is_replaced(mps: MPSDaemonR
     await until(lambda: old.poll() is not None)
 
 
-async def test_a_daemon_without_a_server_is_tried_again(mps: MPSDaemonRun):
+async def test_a_daemon_without_a_server_is_tried_again(
+    mps: MPSDaemonRun, monkeypatch: pytest.MonkeyPatch
+):
+    """No call of NVML, which may hang, is made in the event loop."""
+    threads, close = [], pynvml.nvmlShutdown
+    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: threads.append(get_ident()) or close())
     mps.times = replace(mps.times, mps_starts_within=5.0, mps_ends_within=5.0)
     mps.gpus.mps(refuse_server=1)
     mps.serve()
@@ -193,6 +200,8 @@ async def test_a_daemon_without_a_server_is_tried_again(mps: MPSDaemonRun):
     await until(lambda: not alive(first))
     mps.gpus.mps()
     await mps.active()
+    assert get_ident() not in threads
+    assert threads
 
 
 async def test_a_container_that_lost_its_devices_ends_once_no_daemon_can_start(mps: MPSDaemonRun):
@@ -235,12 +244,17 @@ def test_where_selinux_labels_files_containers_may_use_the_pipes(
     assert (b":container_file_t:s0" in label) is not refused
 
 
-async def test_a_missing_program_is_reported_and_tried_again(
+async def test_what_keeps_a_daemon_from_its_start_is_reported_and_tried_again(
     mps: MPSDaemonRun, monkeypatch: pytest.MonkeyPatch
 ):
+    mps.paths.mps_toml.mkdir(parents=True)
     with monkeypatch.context() as missing:
         missing.setenv("PATH", "/nonexistent")
-        mps.serve()
+        mps.serve(protocol=3)
+        entry = await mps.logged("MPS did not start")
+        assert "cannot be written" in entry["error"]
+        mps.logs.clear()
+        mps.paths.mps_toml.rmdir()
         entry = await mps.logged("MPS did not start")
         assert "not on PATH" in entry["error"]
     await mps.active()

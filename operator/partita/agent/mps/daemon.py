@@ -109,8 +109,7 @@ class MPSDaemon:
 
     async def _check_access(self) -> None:
         try:
-            await in_thread(open_library)
-            close_library()
+            await in_thread(_open_driver)
         except DeviceAccessLostError:
             raise
         except NVMLError as error:
@@ -303,6 +302,11 @@ def _let_containers_use(directory: Path) -> None:
     with suppress(OSError):
         os.getxattr(directory, _LABEL)
         os.setxattr(directory, _LABEL, b"system_u:object_r:container_file_t:s0")
+
+
+def _open_driver() -> None:
+    open_library()
+    close_library()
 
 
 def _is_control(pid: int) -> bool:

@@ -15,6 +15,7 @@ from partita.agent.mps.control import COMMAND_DEADLINE, CONTROL, NOT_INSTALLED, 
 from partita.agent.mps.control_v3 import MPSControlV3
 from partita.agent.mps.exchange import MPSConfig
 from partita.agent.mps.namespaces import daemon_configuration
+from partita.agent.paths import write_file
 
 __all__ = ["REFUSED", "DaemonChoice", "control_client", "daemon_choices", "start_daemon"]
 
@@ -54,11 +55,16 @@ def daemon_choices(config: MPSConfig, configuration: Path) -> list[DaemonChoice]
     ----------
     configuration
         File that contains `daemon_configuration` for protocol 3.
+
+    Raises
+    ------
+    SetupError
+        The file cannot be written.
     """
     static = [_STATIC_PARTITIONING] if config.static_sm else []
     choices = [DaemonChoice(2, ["-f", option, *static]) for option in _ALL_USERS]
     if config.protocol == 3:
-        configuration.write_text(daemon_configuration(config.uuid, config.slots))
+        write_file(configuration, daemon_configuration(config.uuid, config.slots))
         choices.insert(0, DaemonChoice(3, ["-p", "3", "-f", "-m", "-a", str(configuration)]))
     return [*choices, DaemonChoice(2, ["-f", *static], single_user=True)]
 

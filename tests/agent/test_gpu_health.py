@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from partita.agent.errors import NVMLError
+from partita.agent.errors import GPULostError, NVMLError
 from partita.agent.gpu.gpu_health import GPUHealth
 from partita.agent.health import RELEASED_WITHIN, Health, HealthProblem, Source
 from partita.agent.mps.unlisted_clients import UnlistedClients
@@ -136,26 +136,11 @@ def test_a_fault_is_explained_by_failing_hardware_at_the_same_time(gpu: WatchedG
     assert conditions.fault.reason == "MPSFault"
 
 
-def test_a_gpu_takes_no_jobs_before_its_health_was_read():
-    health = Health()
-    watch = GPUHealth(health, lambda: True, TIMES)
-    assert health.conditions().reason == "GPUChecking"
-    watch.check(WELL, 0.0)
-    assert health.conditions().ready
-
-
-def test_a_lost_gpu_is_back_when_it_answers_and_its_jobs_are_released(gpu: WatchedGPU):
-    assert gpu.watch.lost("GPU is lost", 0.0)
-    assert not gpu.watch.lost("GPU is lost", 1.0)
+def test_what_was_heard_of_a_lost_gpu_before_does_not_bring_it_back(gpu: WatchedGPU):
+    gpu.watch.sampling_error = GPULostError("it is lost")
+    gpu.watch.answered(None, 1.0)
     assert gpu.health.conditions().reason == "GPULost"
-    gpu.watch.answered(None, 1.0)  # a straggler's word: it has to be found anew
     assert gpu.health.faulted
-    gpu.watch.found(5.0)
-    assert gpu.watch.is_lost
-    gpu.allocated = False
-    gpu.watch.found(6.0)
-    assert not gpu.watch.is_lost
-    assert gpu.health.conditions().ready
 
 
 def test_a_driver_that_fails_or_does_not_answer_keeps_new_jobs_away(gpu: WatchedGPU):

@@ -91,7 +91,7 @@ def test_after_any_errors_no_job_is_charged_and_none_ends_that_need_not(
                 ends_all = xid in RESET | RESTARTS_NODE
                 hardware = xid not in GOES_ON - {94}
             case 2:
-                gpu.lost(str(GPULostError("it has fallen off the bus")), now)
+                health.set(Source.GPU, HealthProblem.of(GPULostError("it is off the bus")))
                 hardware = ends_all = True
             case 3:
                 gpu.sampled(now)
@@ -100,7 +100,7 @@ def test_after_any_errors_no_job_is_charged_and_none_ends_that_need_not(
                 recovery = draw.randrange(8) if driver_tells else 0
                 hardware = bool(recovery)
             case _:
-                gpu.found(now)
+                health.clear(Source.GPU)
         if mps and hardware and draw.randrange(2):
             health.set(Source.MPS, MPS_FAULT)
             ends_all = True

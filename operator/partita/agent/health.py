@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
+from partita.agent.errors import GPULostError, NVMLError, SetupError
 from partita.models import Condition
 
 __all__ = ["RELEASED_WITHIN", "Health", "HealthProblem", "ServerConditions", "Source", "condition"]
@@ -31,12 +32,12 @@ class Source(StrEnum):
     """
 
     GPU = "gpu"
+    """It is not acquired, or the driver does not reach it."""
     XID = "xid"
     RECOVERY = "recovery"
     UNKNOWN_XID = "unknown-xid"
     ECC = "ecc"
     MPS = "mps"
-    SETUP = "setup"
     MPS_OPTIONS = "mps-options"
     MPS_STARTING = "mps-starting"
     MPS_CANARY = "mps-canary"
@@ -60,6 +61,11 @@ class HealthProblem:
     """Whether all work on the GPU is lost. Otherwise the problem prevents only new jobs."""
     harmless: bool = False
     """Whether the GPU takes new jobs nevertheless: the problem explains only how programs ended."""
+
+    @classmethod
+    def of(cls, error: SetupError | NVMLError) -> "HealthProblem":
+        """Return the problem of a GPU that cannot be acquired or reached."""
+        return cls(error.reason, str(error), faulted=isinstance(error, GPULostError))
 
 
 @dataclass(frozen=True, slots=True)

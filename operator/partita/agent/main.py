@@ -23,10 +23,11 @@ from partita.agent.errors import (
     SetupError,
 )
 from partita.agent.event_wait import ends_within, event_or_timeout
+from partita.agent.gpu.gpu_health import GPUHealth
 from partita.agent.gpu.nvml import close_library, open_library
 from partita.agent.gpu.nvml_threads import in_thread
 from partita.agent.gpu_report import GPUReport
-from partita.agent.health import Health, HealthProblem, Source
+from partita.agent.health import RELEASED_WITHIN, Health, HealthProblem, Source
 from partita.agent.limits.cgroups import CgroupTree
 from partita.agent.limits.enforcer import LimitEnforcer
 from partita.agent.limits.job_limits import JobLimits
@@ -88,6 +89,7 @@ class Agent:
         self._served: ServedGPU | None = None
         self.health = Health()
         ledger = AllocationReader(kube, settings.server)
+        self._gpu_health = GPUHealth(self.health, ledger.released, times)
         tree = CgroupTree(settings.cgroups)
         self.jobs = RunningJobs(
             processes=AllocatedProcesses(
@@ -125,7 +127,7 @@ class Agent:
 
         If this is cancelled or fails, the GPU is not released and its jobs continue to run.
         """
-        self.health.set(Source.SETUP, HealthProblem("AgentStarting", "the agent has just started"))
+        self.health.set(Source.GPU, HealthProblem("AgentStarting", "the agent has just started"))
         work = asyncio.create_task(self._work())
         stopped = asyncio.create_task(stop.wait())
         try:
@@ -174,16 +176,22 @@ class Agent:
                     with suppress(NVMLHangsError):
                         await in_thread(close_library)
             except (SetupError, NVMLError) as error:
-                if self.health.set(Source.SETUP, HealthProblem(error.reason, str(error))):
+                if self.health.set(Source.GPU, HealthProblem.of(error)):
                     self._log.warning("GPU not acquired", reason=error.reason, error=str(error))
                 elif isinstance(error, DeviceAccessLostError):
                     raise  # kubelet makes the container anew
             await asyncio.sleep(self._times.setup_retry)
+            await ends_within(RELEASED_WITHIN, self._lost_jobs_released())
+
+    async def _lost_jobs_released(self) -> None:
+        """Wait until the jobs of a lost GPU are released: later ones would count as lost, too."""
+        while self.health.faulted and not self.jobs.ledger.released():  # noqa: ASYNC110 - by others
+            await asyncio.sleep(self._times.report_every)
 
     async def _serve_gpu(self) -> NoReturn:
         self._gpu = await self._setup.identify(await self._select())
         await self._setup.configure(self._gpu, self.jobs.processes)
-        self.health.clear(Source.SETUP)
+        self.health.clear(Source.GPU)
         self._served = ServedGPU(
             settings=self._settings,
             kube=self._kube,
@@ -193,6 +201,7 @@ class Agent:
             claims=self._claims,
             dra=self._dra,
             health=self.health,
+            gpu_health=self._gpu_health,
             report_now=self._report_now,
             times=self._times,
         )
@@ -305,7 +314,7 @@ class Agent:
         await self.jobs.enforcer.close()
         if self._gpu is None or not await self._is_pod_deleted():
             return
-        self.health.set(Source.SETUP, HealthProblem("AgentStopped", "the GPU is released"))
+        self.health.set(Source.GPU, HealthProblem("AgentStopped", "the GPU is released"))
         if self._served is not None and self._served.mps is not None:
             self._served.mps.state, self._served.mps.clients = "Stopped", frozenset()
         try:

@@ -13,7 +13,7 @@ from partita.agent.allocations import read_pod
 from partita.agent.dra.device import ClaimGPU
 from partita.agent.dra.plugin import DRAPlugin
 from partita.agent.dra.prepare import PreparedClaims
-from partita.agent.errors import GPULostError, MPSError, NVMLError, SetupError
+from partita.agent.errors import GPULostError, MPSError, NVMLError
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.gpu.gpu_health import GPUHealth
 from partita.agent.gpu.nvml_threads import EventThread, in_thread
@@ -57,6 +57,8 @@ class ServedGPU:
         The prepared claims of the GPU.
     dra
         The DRA driver of the GPU.
+    gpu_health
+        The health of the GPU, except for MPS.
     report_now
         Is set when the status should be written at once.
     times
@@ -71,13 +73,15 @@ class ServedGPU:
     claims: PreparedClaims
     dra: DRAPlugin
     health: Health
+    gpu_health: GPUHealth
     report_now: asyncio.Event
     times: AgentTimes
     mps: MPSHealth | None = None
     limits: DriverLimits | None = None
     _termination: ClientTermination | None = None
     _check_now: asyncio.Event = field(default_factory=asyncio.Event)
-    _gpu_reopened: asyncio.Event = field(default_factory=asyncio.Event)
+    _read_anew: asyncio.Event = field(default_factory=asyncio.Event)
+    _lost: asyncio.Future[GPULostError] = field(default_factory=asyncio.Future)
 
     def __post_init__(self) -> None:
         kube, settings, setup, jobs = self.kube, self.settings, self.setup, self.jobs
@@ -98,7 +102,8 @@ class ServedGPU:
             owners=self.claims.slot_owners,
         )
         self._profiles = ProfileStore(kube, where, time.time(), times)
-        self._gpu_health = GPUHealth(health, jobs.ledger.released, times)
+        unread = HealthProblem("GPUChecking", "the GPU's health has not been read yet")
+        health.set(Source.RECOVERY, unread)
         self._unlisted = UnlistedClients(health, times)
         if settings.mode is SharingMode.MPS:
             logs = mps_logs(settings.paths.logs(identity.uuid))
@@ -156,7 +161,15 @@ class ServedGPU:
         )
 
     async def run(self) -> NoReturn:
-        """Serve until cancelled."""
+        """Serve until cancelled.
+
+        Raises
+        ------
+        NVMLError
+            The GPU is lost, or this container may not open it any more.
+        SetupError
+            A directory cannot be written.
+        """
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._profiles.run(self.jobs.run_usage.measured))
@@ -166,17 +179,19 @@ class ServedGPU:
                     tasks.create_task(self.limits.run())
                 if self._termination is not None:
                     tasks.create_task(self._termination.run())
+                raise await self._lost
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from failed
         finally:
             if self.mps is not None:
                 await self.mps.canary.close()
-        raise AssertionError  # the tasks never end
 
     # Sampling
 
     async def _sample(self) -> NoReturn:
-        """Run the threads that read the GPU; start new threads when a lost GPU is back."""
+        """Run the threads that read the GPU; start new ones when it is to be read anew."""
         while True:
-            self._gpu_health.reading(time.monotonic())
+            self.gpu_health.reading(time.monotonic())
             device = self.gpu.device
             threads = [
                 SamplingThread(device, self._on_samples, self.times),
@@ -185,19 +200,20 @@ class ServedGPU:
             for thread in threads:
                 thread.start()
             try:
-                self._gpu_reopened.clear()
-                await self._gpu_reopened.wait()
+                self._read_anew.clear()
+                await self._read_anew.wait()
             finally:
                 for thread in threads:
                     thread.stop()
-                    thread.join(1.0)  # a thread that hangs in the driver is abandoned
+                for thread in threads:  # one that hangs in the driver is abandoned
+                    await in_thread(thread.join, 1.0)
 
     def _on_samples(self, samples: list[GPUSample] | NVMLError) -> None:
         if isinstance(samples, NVMLError):
-            self._gpu_health.sampling_error = samples
+            self.gpu_health.sampling_error = samples
             self._on_error(samples)
             return
-        self._gpu_health.sampled(time.monotonic())
+        self.gpu_health.sampled(time.monotonic())
         self.jobs.add_samples(samples)
         if self.mps is not None and self.mps.read_log():
             self._check_and_report()
@@ -206,18 +222,21 @@ class ServedGPU:
 
     def _on_event(self, xid: int | NVMLError) -> None:
         if isinstance(xid, NVMLError):
-            self._gpu_health.event_error = xid
+            self.gpu_health.event_error = xid
             self._on_error(xid)
             return
-        self._gpu_health.event(xid, time.monotonic())
+        self.gpu_health.event(xid, time.monotonic())
         if self.mps is not None and xid in FATAL_TO_CLIENTS and not self._isolates_faults():
             self.mps.report_fault(f"Xid {xid}")
         self._check_and_report()
 
     def _on_error(self, error: NVMLError) -> None:
-        if isinstance(error, GPULostError) and self._gpu_health.lost(str(error), time.monotonic()):
+        if isinstance(error, GPULostError) and not self._lost.done():
             self._log.error("the GPU is lost", error=str(error))
-            self._check_and_report()
+            self.health.set(Source.GPU, HealthProblem.of(error))
+            self._lost.set_result(error)
+            self.report_now.set()
+            self.setup.restart_mps()
 
     def _check_and_report(self) -> None:
         """Check and report at once: the operator waits only a few seconds for a fault report."""
@@ -292,27 +311,13 @@ class ServedGPU:
             It is so for longer than a moment: kubelet makes the container anew.
         """
         error: NVMLError | None = None
-        lost, device = self._gpu_health.is_lost, self.gpu.device
         try:
-            if lost:
-                await in_thread(device.reopen, self.gpu.identity.uuid)
             recovery = await in_thread(
-                device.recovery_action, deadline=self.times.driver_answers_within
+                self.gpu.device.recovery_action, deadline=self.times.driver_answers_within
             )
-            self._gpu_health.check(recovery, now)
-            if lost:
-                await self._found(now)
-                return
+            self.gpu_health.check(recovery, now)
         except NVMLError as raised:
             self._on_error(raised)
             error = raised
-        if self._gpu_health.answered(error, now):
-            self._gpu_reopened.set()
-
-    async def _found(self, now: float) -> None:
-        """Use a lost GPU again once it answers."""
-        with suppress(SetupError):  # before the next report, after which jobs may start
-            await self.setup.set_compute_mode(self.gpu.device)
-        self._gpu_health.found(now)
-        if not self._gpu_health.is_lost:
-            self._gpu_reopened.set()
+        if self.gpu_health.answered(error, now):
+            self._read_anew.set()

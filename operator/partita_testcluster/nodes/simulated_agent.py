@@ -202,7 +202,7 @@ class SimulatedAgent:
         leaving = "deletionTimestamp" in self._body["metadata"]
         if leaving or not self._machine.up or self._server.name in self._cluster.agents:
             return
-        self._health.set(Source.SETUP, HealthProblem("AgentStopped", "the GPU is released"))
+        self._health.set(Source.GPU, HealthProblem("AgentStopped", "the GPU is released"))
         last = self._content()
         mps = last.mps and {"state": "Stopped", "clients": 0}
         await self._report(replace(last, memory=0, utilization=0, jobs={}, mps=mps))

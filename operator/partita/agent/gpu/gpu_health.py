@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import structlog
 
-from partita.agent.errors import DeviceAccessLostError, NVMLError, NVMLHangsError
+from partita.agent.errors import DeviceAccessLostError, GPULostError, NVMLError, NVMLHangsError
 from partita.agent.gpu.xid import CONTAINED, XidAction, xid_action
 from partita.agent.health import RELEASED_WITHIN, Health, HealthProblem, Source
 from partita.agent.times import AgentTimes
@@ -52,10 +52,6 @@ class GPUHealth:
         Returns whether the GPU has no allocation any more.
     times
         How long it waits.
-
-    Notes
-    -----
-    The GPU takes no jobs before NVML was asked once which recovery it needs.
     """
 
     health: Health
@@ -67,15 +63,10 @@ class GPUHealth:
     """Why no events are received any more."""
     _sampled_at: float = 0.0
     _last_error: float = 0.0
-    _lost_since: float | None = None
     _quiet_needed: float = 0.0
     _tells_recovery: bool = False
     """Whether NVML has told which recovery the GPU needs."""
     _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
-
-    def __post_init__(self) -> None:
-        problem = HealthProblem("GPUChecking", "the GPU's health has not been read yet")
-        self.health.set(Source.RECOVERY, problem)
 
     def event(self, xid: int, now: float) -> None:
         """Record an event of the driver.
@@ -102,17 +93,6 @@ class GPUHealth:
         problem = HealthProblem("XidError", f"Xid {xid}: {said}", faulted=lost)
         self.health.set(Source.XID if lost else Source.UNKNOWN_XID, problem)
 
-    def lost(self, message: str, now: float) -> bool:
-        """Record that the driver cannot reach the GPU; return whether this is a new problem."""
-        if self._lost_since is None:
-            self._lost_since = now
-        return self.health.set(Source.GPU, HealthProblem("GPULost", message, faulted=True))
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the driver cannot reach the GPU."""
-        return self._lost_since is not None
-
     def reading(self, now: float) -> None:
         """Record that threads begin to read the GPU."""
         self._sampled_at = now
@@ -125,8 +105,7 @@ class GPUHealth:
     def answered(self, error: NVMLError | None, now: float) -> bool:
         """Record whether NVML answers; return whether events must be received anew.
 
-        What NVML cannot tell does not count as healthy. Only `found` clears the problem of a lost
-        GPU.
+        What NVML cannot tell does not count as healthy.
 
         Parameters
         ----------
@@ -140,27 +119,14 @@ class GPUHealth:
         """
         within = self.times.samples_within
         no_samples = now - self._sampled_at > within
-        if no_samples:
+        if no_samples or isinstance(self.sampling_error, GPULostError):
             without = NVMLHangsError(f"NVML has not answered for {within:g} s")
             error = error or self.sampling_error or without
         error = error or self.event_error
-        if not self.is_lost:
-            problem = HealthProblem(error.reason, str(error)) if error is not None else None
-            self.health.set(Source.GPU, problem)
+        self.health.set(Source.GPU, None if error is None else HealthProblem.of(error))
         if no_samples and isinstance(error, DeviceAccessLostError):
             raise error
         return error is not None and error is self.event_error
-
-    def found(self, now: float) -> None:
-        """Record that a lost GPU answers again. It is healthy only after its jobs are released.
-
-        It does not wait longer than `RELEASED_WITHIN` for this.
-        """
-        since = self._lost_since
-        if since is not None and (self.released() or now - since >= RELEASED_WITHIN):
-            self._lost_since = None
-            self.health.clear(Source.GPU)
-            self._log.info("the GPU is back")
 
     def check(self, recovery: int | None, now: float) -> None:
         """Check which recovery the GPU needs; clear errors after a while.

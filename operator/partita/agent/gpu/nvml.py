@@ -144,22 +144,6 @@ class NVMLDevice:
                 ) from error
             raise translated(error) from error
 
-    def reopen(self, uuid: str) -> None:
-        """Open NVML again, find this GPU that was lost, and check that it answers.
-
-        Raises
-        ------
-        NVMLError
-            The GPU does not answer.
-        """
-        close_library()
-        open_library()
-        again = NVMLDevice.of(uuid)
-        if again.uuid() != uuid:
-            raise NVMLError(f"NVML returned another GPU for {uuid}")
-        again.memory_used()
-        self.handle, self._occupancy = again.handle, None
-
     def uuid(self) -> str:
         """Return the GPU's UUID."""
         return str(call(pynvml.nvmlDeviceGetUUID, self.handle))
@@ -257,13 +241,12 @@ class NVMLDevice:
 
         None at the first call, and if the GPU has no performance monitor (GPM, Hopper and later).
         """
-        occupancy = self._occupancy  # `reopen` may replace it in another thread
-        if occupancy is None:
+        if self._occupancy is None:
             support = optional(pynvml.nvmlGpmQueryDeviceSupport, self.handle)
             if support is None or not support.isSupportedDevice:
                 return None
-            occupancy = self._occupancy = optional(_Occupancy)
-        return None if occupancy is None else occupancy.since_last(self.handle)
+            self._occupancy = optional(_Occupancy)
+        return None if self._occupancy is None else self._occupancy.since_last(self.handle)
 
     def recovery_action(self) -> int | None:
         """Return one of pynvml's `NVML_GPU_RECOVERY_ACTION_*`; drivers before 565 have none."""

@@ -60,11 +60,11 @@ def test_the_strongest_proven_enforcement_is_in_force(
     ],
 )
 def test_each_missing_capability_says_what_to_do(support: LimitSupport, hook: str, remedy: str):
-    probe = ProbeResult(hook, "hook: exit status 1", 600.0)  # type: ignore[arg-type]
+    probe = ProbeResult(hook, "hook: exit status 1")  # type: ignore[arg-type]
     made = decide(DRIVER, support, probe)
     for message in (made.condition.message, decide(AUTO, support, probe).condition.message):
         assert remedy in message
-        assert ("tried again after 10 min" in message) == (support is NEW)
+        assert ("tried again after 20 min" in message) == (support is NEW)
     if hook in ("NotApplied", "Failed"):
         assert "exit status 1" in made.condition.message
     assert made.problem is not None

@@ -9,8 +9,8 @@ import pytest
 
 from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice
 from partita.agent.limits.cgroups import CgroupTree
-from partita.agent.limits.decision import Hook, ProbeResult
-from partita.agent.limits.probe import DEADLINE, RETRY_AFTER, LimitProbe
+from partita.agent.limits.decision import RETRY_AFTER, Hook, ProbeResult
+from partita.agent.limits.probe import DEADLINE, LimitProbe
 from partita.kube.client import Kube
 from partita.kube.errors import NotFoundError
 from partita.models import GPUServer
@@ -22,7 +22,7 @@ def server(**spec: str) -> GPUServer:
     return GPUServer.parse({"metadata": meta, "spec": {"partition": "gpus", **spec}})
 
 
-SERVER, DRIVER = server(), server(enforcement="Driver")
+SERVER = server()
 BUSY = SERVER.model_copy(
     update={"status": SERVER.status.model_copy(update={"allocations": {"uid": None}})}
 )
@@ -79,12 +79,9 @@ async def test_a_probe_pod_that_cannot_start_now_is_waited_for(pods: Pods, tmp_p
     assert "gpus-0-probe" in made.result.detail
 
 
-@pytest.mark.parametrize(("required", "factor"), [(True, 1), (False, 2)])
-async def test_limits_that_did_not_work_are_tried_again_with_a_growing_pause_unless_required(
-    pods: Pods, tmp_path: Path, factor: int, *, required: bool
-):
-    made, gpu = probe(pods, tmp_path, "NotApplied"), DRIVER if required else SERVER
-    due = [RETRY_AFTER, RETRY_AFTER + DEADLINE + factor * RETRY_AFTER]
+async def test_limits_that_did_not_work_are_tried_again_after_a_pause(pods: Pods, tmp_path: Path):
+    made, gpu = probe(pods, tmp_path, "NotApplied"), SERVER
+    due = [RETRY_AFTER, RETRY_AFTER + DEADLINE + RETRY_AFTER]
     for at in due:
         await made.check(GPU, gpu, at - 1, waiting=True)
         assert (made.hook, pods.reads) == (made.result.hook, 2 * due.index(at))
@@ -93,8 +90,6 @@ async def test_limits_that_did_not_work_are_tried_again_with_a_growing_pause_unl
         assert (made.hook, made.result) == ("Unknown", before)  # which holds until then
         await made.check(GPU, gpu, at + DEADLINE, waiting=True)
         assert made.hook == made.result.hook == "Failed"
-    await made.check(GPU, DRIVER, at + DEADLINE + RETRY_AFTER, waiting=True)
-    assert made.hook == "Unknown"  # although they were not required when it failed
 
 
 async def test_limits_are_not_tried_again_while_jobs_have_others(pods: Pods, tmp_path: Path):

@@ -11,10 +11,13 @@ from partita.agent.health import HealthProblem, condition
 from partita.models import Condition
 from partita.models.sharing import Enforcement
 
-__all__ = ["LimitDecision", "LimitSupport", "ProbeResult", "decide"]
+__all__ = ["RETRY_AFTER", "LimitDecision", "LimitSupport", "ProbeResult", "decide"]
 
 Hook = Literal["Applied", "NotApplied", "Failed", "Unknown"]
 
+RETRY_AFTER: Final = 1200.0
+"""Seconds after which limits that did not work are tried again. A toolkit may be too old for ever,
+and each try is a Pod."""
 CONDITION: Final = "DriverLimits"
 """Type of the condition."""
 _TOOLKIT: Final = (
@@ -73,8 +76,6 @@ class ProbeResult:
     hook: Hook
     detail: str = ""
     """What was observed, as the start of a sentence."""
-    retry_after: float = 0.0
-    """Seconds after which limits that did not work are tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ def _shown(requested: Enforcement, probe: ProbeResult) -> HealthProblem | None:
     if probe.hook == "Unknown":
         message = "a probe Pod shows whether the driver limits the GPU memory of containers"
         return HealthProblem("LimitsNotProven", message)
-    again = f"this is tried again after {probe.retry_after / 60:g} min"
+    again = f"this is tried again after {RETRY_AFTER / 60:g} min"
     if requested is Enforcement.AUTO:
         again += " on a GPU without jobs"
     if probe.hook == "NotApplied":

@@ -6,7 +6,7 @@ then has for the container's cgroup shows what the toolkit did. Nothing is infer
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice
 from partita.agent.gpu.nvml_memory_limits import memory_limits
 from partita.agent.gpu.nvml_threads import in_thread
 from partita.agent.limits.cgroups import CgroupTree
-from partita.agent.limits.decision import Hook, ProbeResult
+from partita.agent.limits.decision import RETRY_AFTER, Hook, ProbeResult
 from partita.agent.limits.job_limits import limits_of, started_containers
 from partita.kube.client import PODS, Kube
 from partita.kube.errors import NotFoundError
@@ -28,10 +28,6 @@ DEADLINE: Final = 300.0
 """Seconds within which a probe Pod must show something: longer than two of them take. A Pod that
 cannot be scheduled, as on a cordoned node, or is not created while the GPU is out of service, is
 waited for: no job's Pod could start either."""
-RETRY_AFTER: Final = 600.0
-"""Seconds after which limits that did not work are tried again. Where they are not required, the
-pause is doubled each time, up to `LONGEST_RETRY`: a toolkit may be too old for ever."""
-LONGEST_RETRY: Final = 4800.0
 _UNKNOWN: Final = ProbeResult("Unknown")
 
 
@@ -61,22 +57,16 @@ class LimitProbe:
     _since: float | None = None
     """Since when a probe Pod could show something."""
 
-    def show(self, result: ProbeResult, now: float, *, required: bool = False) -> None:
+    def show(self, result: ProbeResult, now: float) -> None:
         """Set what was shown; `Unknown` requests a probe Pod.
 
         Parameters
         ----------
         now
             Seconds of a monotonic clock.
-        required
-            Whether the partition requires limits of the driver.
         """
-        pause = 0.0 if required else 2 * self.result.retry_after
-        pause = min(max(RETRY_AFTER, pause), LONGEST_RETRY)
-        works = result.hook in {"Applied", "Unknown"}
-        self.result = result if works else replace(result, retry_after=pause)
-        self.hook, self._since = result.hook, None
-        self._retry_at = inf if works else now + pause
+        self.result, self.hook, self._since = result, result.hook, None
+        self._retry_at = inf if result.hook in {"Applied", "Unknown"} else now + RETRY_AFTER
 
     async def check(self, gpu: NVMLDevice, server: GPUServer, now: float, *, waiting: bool) -> None:
         """Read the probe Pod if nothing is shown yet, or limits that did not work are tried again.
@@ -104,12 +94,9 @@ class LimitProbe:
         if self.result.hook != "Unknown":
             if server.status.allocations and not required:
                 if self.hook == "Unknown":  # a job has come meanwhile
-                    self.hook, self._since = self.result.hook, None
-                    self._retry_at = now + self.result.retry_after
+                    self.show(self.result, now)
                 return
-            # They may have become required since the pause began.
-            long = required and self.result.retry_after > RETRY_AFTER
-            if now < self._retry_at and not long:
+            if now < self._retry_at:
                 return
             self.hook = "Unknown"
         pod = await self._pod(server)
@@ -124,7 +111,7 @@ class LimitProbe:
             detail = f"no container of a probe Pod was seen within {DEADLINE:g} s (Pod {name})"
             shown = ProbeResult("Failed", detail)
         if shown is not None:
-            self.show(shown, now, required=required)
+            self.show(shown, now)
 
     async def _pod(self, server: GPUServer) -> Mapping[str, Any] | None:
         """Return the current probe Pod; None if there is none: another Pod may have its name."""

@@ -6,20 +6,25 @@ to the allocation.
 
 import asyncio
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
 
 import structlog
 from pydantic import ValidationError
 from typing_extensions import override
 
 from partita.kube.client import JOBS, PODS, SERVERS, Kube
-from partita.kube.errors import NotFoundError
+from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import EventSubject
+from partita.kube.watch import watch
 from partita.models import Allocation, GPUServer
 from partita.models.errors import describe
 
 __all__ = ["AllocationReader", "Key", "LedgerEntry", "read_pod"]
+
+_FIRST_PAUSE: Final = 0.5
+"""Seconds before a failed watch is opened again; doubled after each further failure."""
+_LONGEST_PAUSE: Final = 8.0
 
 Key = tuple[str, str]
 """Key of a run in the ledger: UID of the claim, and UID of the Pod."""
@@ -95,7 +100,29 @@ class AllocationReader:
         """Time of the last read of the ledger, from `time.time`."""
         self.problem: str = ""
         """Why the GPUServer cannot be parsed; empty if it can."""
-        self._log = structlog.get_logger(__name__)
+        self._log = structlog.get_logger(__name__).bind(server=server)
+
+    async def versions(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield each version of the GPUServer, without end.
+
+        The API server ends a watch after a few minutes. The next watch begins with the current
+        version, so a version that was missed is made up for.
+        """
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                async with watch(self._kube, SERVERS, name=self._name) as events:
+                    async for kind, body in events:
+                        pause = _FIRST_PAUSE
+                        if kind == "DELETED":
+                            self._log.warning("the GPUServer has been deleted")
+                        elif kind != "BOOKMARK":
+                            yield body
+                continue
+            except KubernetesError as error:
+                self._log.warning("GPUServer not watched", error=str(error))
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def read(self) -> list[LedgerEntry]:
         """Read the ledger; return the removed allocations.
@@ -127,7 +154,7 @@ class AllocationReader:
         except ValidationError as error:
             problem = describe(error)
             if problem != self.problem:
-                self._log.warning("GPUServer unreadable", server=self._name, problem=problem)
+                self._log.warning("GPUServer unreadable", problem=problem)
             self.problem = problem
             return []
         self.problem = ""

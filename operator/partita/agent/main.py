@@ -38,7 +38,6 @@ from partita.agent.mps.terminate import terminate
 from partita.agent.reporter import Reporter
 from partita.agent.running_jobs import RunningJobs
 from partita.agent.served_gpu import ServedGPU
-from partita.agent.server_watch import server_versions
 from partita.agent.settings import AgentSettings
 from partita.agent.setup import AcquiredGPU, GPUSetup
 from partita.agent.start_memory import free_start_memory
@@ -238,7 +237,7 @@ class Agent:
     # The API server
 
     async def _watch_server(self) -> None:
-        async for body in server_versions(self._kube, self._settings.server):
+        async for body in self.jobs.ledger.versions():
             self._reporter.set_known(body)
             await self.jobs.apply(body)
             self._claims.changed.set()

@@ -12,7 +12,7 @@ import pytest
 from agent.kubelet import Kubelet
 from gpu.fake import FakeGPUs, uuid_of
 from partita.agent.errors import SetupError
-from partita.agent.gpu.discovery import AssignedGPU, assigned, check, find_gpu
+from partita.agent.gpu.discovery import assigned, check, find_gpu
 from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice
 from partita.models import SharingMode
 
@@ -33,11 +33,11 @@ async def test_kubelet_says_which_gpu_the_pod_got(
     kubelet.gives("somebody", uuid_of(0))
     kubelet.gives("gpus-1", f"{uuid_of(1)}::4")
     told = await assigned("gpus-1", "partita-system", kubelet.pod_resources)
-    assert told == AssignedGPU((uuid_of(1),))
-    assert find_gpu(told.uuids).uuid() == uuid_of(1)
-    assert await assigned("gpus-1", "elsewhere", kubelet.pod_resources) == AssignedGPU()
+    assert told == ((uuid_of(1),), ())
+    assert find_gpu(told[0]).uuid() == uuid_of(1)
+    assert await assigned("gpus-1", "elsewhere", kubelet.pod_resources) == ((), ())
     nothing = kubelet.folder / "nothing"
-    assert await assigned("gpus-1", "partita-system", nothing) == AssignedGPU()
+    assert await assigned("gpus-1", "partita-system", nothing) == ((), ())
     with pytest.raises(SetupError, match="MIG mode"):
         find_gpu(["MIG-30d00c09-8a98-59b8-8c1a-1d64b4ec3ad2"])
 

@@ -89,7 +89,7 @@ class RunningJobs:
             The GPUServer cannot be read.
         """
         self._finish(await self.ledger.read())
-        await self.processes.find_sharers()
+        await self.processes.sharers.update(self.processes.unknown_pods)
 
     async def apply(self, body: Mapping[str, Any]) -> None:
         """Apply a version of the GPUServer that the watch has sent."""

@@ -98,8 +98,8 @@ class GPUSetup:
         """
         settings = self._settings
         await self._acquire(self._server_lock, f"another agent serves {settings.server}")
-        reported = await assigned(settings.server, settings.namespace, settings.pod_resources)
-        device = await in_thread(find_gpu, reported.uuids)
+        uuids, cdi = await assigned(settings.server, settings.namespace, settings.pod_resources)
+        device = await in_thread(find_gpu, uuids)
         identity = await in_thread(device.identity)
         self._uuid = identity.uuid
         if self._gpu_lock is None:
@@ -108,7 +108,6 @@ class GPUSetup:
         support = None
         if settings.mode is SharingMode.MPS:
             support = await in_thread(limit_support, device, identity.driver, settings.cgroups)
-        cdi = reported.cdi
         if not cdi and settings.injection == "CDI":
             cdi = (_CDI_DEVICE.format(identity.uuid),)
         return AcquiredGPU(device, identity, selection, cdi, support)

@@ -108,7 +108,7 @@ class AllocatedProcesses:
             for pid, first in old.items()
             if read is not None and read > first
         )
-        if len(self.unknown) < len(old) or self._unknown_pods - self.sharers.read:
+        if len(self.unknown) < len(old) or self.unknown_pods - self.sharers.read:
             self.read_now.set()
         return found
 
@@ -117,10 +117,7 @@ class AllocatedProcesses:
         known = self.ledger.by_pod()
         return {pid for pid, pod in self.pods.of(set(pids)).items() if pod not in known}
 
-    async def find_sharers(self) -> None:
-        """Find out which Pods of unknown processes use claims of other Pods."""
-        await self.sharers.update(self._unknown_pods)
-
     @property
-    def _unknown_pods(self) -> set[str]:
+    def unknown_pods(self) -> set[str]:
+        """UIDs of the Pods that have unknown processes."""
         return {process.pod for process in self.unknown if process.pod is not None}

@@ -5,7 +5,6 @@ none, as of NVIDIA's DRA driver, it is the only GPU that is visible to this cont
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +16,7 @@ from partita.constants import GPU_RESOURCE
 from partita.models import SharingMode
 from partita.pods.gpu_claim import NVIDIA_DRIVER
 
-__all__ = ["AssignedGPU", "assigned", "check", "find_gpu"]
+__all__ = ["assigned", "check", "find_gpu"]
 
 _OLDEST_DRIVER: Final = 495
 """MPS limits a client's memory since CUDA 11.5. The driver of CUDA 11.5 is 495
@@ -32,32 +31,28 @@ _MIG: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class AssignedGPU:
-    """What kubelet reports about the GPU of a Pod."""
-
-    uuids: tuple[str, ...] = ()
-    """UUIDs of the GPUs that it got from NVIDIA's device plugin, which uses them as device IDs,
-    followed by `::<n>` for a shared GPU."""
-    cdi: tuple[str, ...] = ()
-    """CDI devices that it got from NVIDIA's DRA driver, with the device files of the GPU. That
-    driver writes them for each claim, such as `k8s.gpu.nvidia.com/claim=<UID>-gpu-0`, and none with
-    the UUID (kubernetes-sigs/dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin/cdi.go)."""
-
-
-async def assigned(pod: str, namespace: str, socket: Path) -> AssignedGPU:
+async def assigned(
+    pod: str, namespace: str, socket: Path
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return what kubelet reports about the GPU of a Pod; empty if it reports nothing.
 
     kubelet reports claims from Kubernetes 1.34 on (feature `KubeletPodResourcesDynamicResources`).
+
+    Returns
+    -------
+    tuple of str, tuple of str
+        UUIDs of the GPUs that it got from NVIDIA's device plugin, which uses them as device IDs,
+        followed by `::<n>` for a shared GPU; and the CDI devices that it got from NVIDIA's DRA
+        driver, with the device files of the GPU. That driver writes them for each claim, such as
+        `k8s.gpu.nvidia.com/claim=<UID>-gpu-0`, and none with the UUID
+        (kubernetes-sigs/dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin/cdi.go).
     """
-    if not socket.exists():  # noqa: ASYNC240 - a local path
-        return AssignedGPU()
     try:
         answer = await call_service(
             socket, "/v1.PodResourcesLister/List", api.Empty(), api.ListPodResourcesResponse
         )
     except KubeletError:
-        return AssignedGPU()
+        return (), ()
     containers = [
         container
         for found in answer.pod_resources
@@ -79,7 +74,7 @@ async def assigned(pod: str, namespace: str, socket: Path) -> AssignedGPU:
         if claimed.driver_name == NVIDIA_DRIVER
         for device in claimed.cdi_devices
     ]
-    return AssignedGPU(tuple(uuids), tuple(dict.fromkeys(cdi)))
+    return tuple(uuids), tuple(dict.fromkeys(cdi))
 
 
 def find_gpu(assigned_uuids: Iterable[str]) -> NVMLDevice:

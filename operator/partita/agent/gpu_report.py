@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from partita.agent.health import ServerConditions
@@ -48,6 +49,7 @@ class JobReport:
         }
 
 
+@lru_cache(maxsize=256)
 def _time(seconds: float) -> str:
     return format_time(datetime.fromtimestamp(seconds, UTC))
 

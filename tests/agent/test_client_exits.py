@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -127,6 +128,11 @@ class TestDecide:
         assert await exits.decide(11.0, pods) == []
         assert exits.undecided
         assert len(await exits.decide(10.0 + CONTAINER_ENDS_WITHIN, pods)) == 1
+
+    async def test_an_api_server_that_does_not_answer_does_not_keep_mps_from_its_check(self):
+        exits = vanished(7)
+        assert await exits.decide(11.0, lambda _: asyncio.Future()) == []
+        assert exits.undecided
 
     async def test_the_pod_of_several_clients_is_read_once(self):
         exits, pods = vanished(7, 8, 9), Pods(pod(status(MAIN, 1)))

@@ -85,11 +85,6 @@ def test_a_list_that_is_not_read_rightly_is_an_error_and_not_fewer_processes(
             gpu.processes()
 
 
-def test_many_processes_are_all_listed(fake_gpus: FakeGPUs, gpu: NVMLDevice):
-    fake_gpus.processes(*((100 + n, n * MIB, 1, "M") for n in range(60)))
-    assert gpu.processes().keys() == set(range(100, 160))
-
-
 def test_utilisation_is_by_process_since_the_last_call(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     assert gpu.process_utilization(5) == ({}, 5)
     fake_gpus.processes((10, MIB, 30, "M"), (11, MIB, 45, "M"), (12, 0, 0, "S"))

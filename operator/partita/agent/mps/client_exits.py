@@ -7,6 +7,7 @@ a fix for CUDA 13.6). Nobody reports how a process of another container ended. S
 ended cleanly only if MPS terminated it, or if its container exited with code 0.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ __all__ = ["ClientEnd", "ClientExits", "JobClient", "UncleanEnd", "container_end
 CONTAINER_ENDS_WITHIN: Final = 5.0
 """Seconds after which a container that runs on without its client tells nothing about the client's
 end. An assumption: a launcher exits shortly after its workers."""
+_READ_WITHIN: Final = 2.0
+"""Seconds to read Pods: MPS is not checked meanwhile."""
 _KILLED: Final = frozenset({128 + 9, 128 + 15})
 """Exit codes of a program that SIGKILL or SIGTERM ended, by the convention of container
 runtimes."""
@@ -113,14 +116,16 @@ class ClientExits:
         now
             Current time, from `time.time`.
         read_pod
-            Returns the Pod of an allocation; None if it does not exist. An error of the API server
-            means that it is not known yet.
+            Returns the Pod of an allocation; None if it does not exist. An error of the API
+            server, or no answer, means that it is not known yet.
         """
         pods: dict[LedgerEntry, Body | None] = {}
         vanished = self._vanished.copy()
-        for allocation in {client.allocation for client, _ in vanished.values()}:
-            with suppress(KubernetesError):
-                pods[allocation] = await read_pod(allocation)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_READ_WITHIN):
+                for allocation in {client.allocation for client, _ in vanished.values()}:
+                    with suppress(KubernetesError):
+                        pods[allocation] = await read_pod(allocation)
         unclean = []
         for pid, (client, at) in vanished.items():
             allocation = client.allocation

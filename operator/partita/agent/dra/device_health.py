@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from grpclib.const import Cardinality, Handler
 from grpclib.server import Stream
 
-from partita.agent.event_wait import event_or_timeout
+from partita.agent.event_wait import ends_within
 from partita.agent.health import ServerConditions
 from partita.agent.kubelet import kubelet_pb2 as api
 from partita.agent.times import AgentTimes
@@ -69,4 +69,4 @@ class DeviceHealthService:
                     message=message,
                 )
                 await call.send_message(api.DevicesHealth(devices=[health]))
-            await event_or_timeout(changed, self._times.health_every)
+            await ends_within(self._times.health_every, changed.wait())

@@ -194,7 +194,7 @@ class ServedGPU:
             self.gpu_health.reading(time.monotonic())
             device = self.gpu.device
             threads = [
-                SamplingThread(device, self._on_samples, self.times),
+                SamplingThread(device, self._on_samples, self._samples_often, self.times),
                 EventThread(device, self._on_event, self.times),
             ]
             for thread in threads:
@@ -207,6 +207,10 @@ class ServedGPU:
                     thread.stop()
                 for thread in threads:  # one that hangs in the driver is abandoned
                     await in_thread(thread.join, 1.0)
+
+    def _samples_often(self) -> bool:
+        """Return whether NVML is all that tells the memory of jobs: the driver may count it."""
+        return self.limits is None or self.limits.decision.enforcement != "Driver"
 
     def _on_samples(self, samples: list[GPUSample] | NVMLError) -> None:
         if isinstance(samples, NVMLError):

@@ -41,7 +41,7 @@ __all__ = [
 Job = TypeVar("Job", bound=Hashable)
 
 SAMPLE_INTERVAL: Final = 0.1
-"""Seconds between two samples where the agent must find processes above their limit."""
+"""Seconds between two samples, unless the driver counts the memory of jobs."""
 PROFILE_STEPS: Final = 64
 """Most steps of a profile; the resource holds 256. An assumption: 64 show the phases of the study's
 applications and keep the object small."""

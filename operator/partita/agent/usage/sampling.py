@@ -1,4 +1,4 @@
-"""Samples the GPU ten times a second, in a thread of its own."""
+"""Samples the GPU in a thread of its own."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -33,6 +33,9 @@ class SamplingThread(NVMLThread):
         The GPU.
     take
         Called in the event loop with samples, or with the error that prevents them.
+    often
+        Returns whether peaks of the memory depend on the samples: then it takes ten a second, and
+        otherwise one for each batch.
     times
         How long it waits.
     """
@@ -41,11 +44,13 @@ class SamplingThread(NVMLThread):
         self,
         gpu: NVMLDevice,
         take: Callable[[list[GPUSample] | NVMLError], None],
+        often: Callable[[], bool],
         times: AgentTimes,
     ) -> None:
         super().__init__("sampling")
         self._gpu = gpu
         self._take = take
+        self._often = often
         self._times = times
         self._stamp = time.time_ns() // 1000
         self._slow_due = 0.0
@@ -79,9 +84,9 @@ class SamplingThread(NVMLThread):
             if due >= ends:
                 self._pass(self._take, batch)
                 batch, ends = [], due + self._times.batch_every - _ROUNDING
-            due += SAMPLE_INTERVAL
+            interval = SAMPLE_INTERVAL if self._often() else self._times.batch_every
             # After a slow call the interval stays the same; missed samples are not repeated.
-            due = max(due, time.monotonic() - SAMPLE_INTERVAL)
+            due = max(due + interval, time.monotonic() - interval)
             time.sleep(max(0.0, due - time.monotonic()))  # half the cost of waiting for an event
 
     def _read(self, memory: Mapping[int, int], last: GPUSample | None, due: float) -> GPUSample:

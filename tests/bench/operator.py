@@ -172,9 +172,7 @@ async def bench(rounds: int, stack: ExitStack) -> list[Figure]:
     return [
         Figure("submit to Pod with GPU, median", milli * quantile(pods, 0.5), "ms", 100, len(pods)),
         Figure("submit to Pod with GPU, p99", milli * quantile(pods, 0.99), "ms", 300, len(pods)),
-        Figure(
-            "released to next with GPU, median", milli * quantile(turn, 0.5), "ms", 100, len(turn)
-        ),
+        Figure("released to next Pod, median", milli * quantile(turn, 0.5), "ms", 100, len(turn)),
         Figure("arrival to waiting reason, slowest", max(reasons), "s", 2, len(reasons)),
         Figure("change of the reason, slowest", max(changed), "s", 2, len(changed)),
         Figure("operator ready after start", ready, "s", 2),

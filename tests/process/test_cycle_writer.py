@@ -101,7 +101,7 @@ class World:
         gpus = {name: GPU(name, "node-1", 37 * GIB, 16) for name in names}
         self.queues.partitions.take()
         result = CycleResult(placed=placed, allocated=gpus)
-        return await self.writer.write(self.state.partitions["shared"], result, {})
+        return (await self.writer.write(self.state.partitions["shared"], result, {})).late
 
     async def give_back(self) -> list[dict[str, Any]]:
         """Write a release that a cycle took up, and return what became of ledgers."""

@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from partita.jobs.lifecycle import Plan
+from partita.kube.client import PODS, Kind
 from partita.models.quantities import format_time
 from partita.process.loop import Loop
 from partita.scheduling.cycle import Cycle
@@ -55,7 +56,7 @@ class World:
         bodies = [partition_body(), *(job_body(f"job-{n}") for n in range(JOBS))]
         self.state: State = a_state(*bodies)
         self.kube = FakeKube(*bodies)
-        self.kube.times = Times(turn=0.0)
+        self.kube.times = Times(turn=0.0, pods_started=2 * TIMEOUT)
         self.state.now = lambda: START
         self.loop = Loop(self.kube, self.state, Mock())  # type: ignore[arg-type]
         self.looked: list[str] = []
@@ -77,9 +78,7 @@ class World:
             take(self.state, body)
 
 
-async def test_a_job_and_a_cycle_have_their_turn_beside_the_flood_of_another_namespace(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_jobs_and_cycles_have_turns_beside_a_flood(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also after a start, when thousands are looked at and told."""
     world, told = World(), list[str]()
 
@@ -112,6 +111,21 @@ async def test_what_fails_in_a_turn_is_logged_and_the_loop_goes_on() -> None:
     assert [entry["again_in"] for entry in failed] == [0.001, 0.002]
 
 
+async def test_a_newcomer_does_not_wait_until_the_pods_of_others_have_started() -> None:
+    world, patch = World(), FakeKube.patch
+    world.has_a_gpu()
+
+    async def hangs(kind: Kind, *what: Any, **how: Any) -> dict[str, Any]:
+        if kind is PODS:
+            take(world.state, job_body("single", namespace="team-b", gpuMemory="1Gi"))
+            await asyncio.Event().wait()
+        return await patch(world.kube, kind, *what, **how)
+
+    world.kube.patch = hangs  # type: ignore[method-assign]
+    async with running(world.loop.run()):
+        await until(lambda: "single-1" in world.kube.created)
+
+
 async def test_who_moves_up_among_those_considered_is_considered_at_once() -> None:
     world = World()
     world.loop.jobs.demand.waiting["shared"] = WaitingJobs(1)
@@ -121,9 +135,7 @@ async def test_who_moves_up_among_those_considered_is_considered_at_once() -> No
         await until(lambda: world.loop.jobs.records["uid-job-9"].why is BEHIND_OWN_JOBS)
 
 
-async def test_a_gpu_that_comes_while_jobs_are_looked_at_counts_for_those_looked_at_before() -> (
-    None
-):
+async def test_a_gpu_that_comes_while_jobs_are_looked_at_counts_for_those_before() -> None:
     world = World()
     world.meanwhile = lambda: take(world.state, server_body(memory="40Gi", conditions={}))
     async with running(world.loop.run()):
@@ -151,9 +163,7 @@ async def test_a_cycle_knows_who_was_passed_over_before_and_follows_a_change_of_
         await until(lambda: seen[-1] == ("sjf", {"uid-job-0": 7}))
 
 
-async def test_a_policy_that_cannot_be_built_is_retried_without_cycles_while_nothing_waits() -> (
-    None
-):
+async def test_a_policy_that_cannot_be_built_is_retried_without_cycles_while_none_waits() -> None:
     state, cycles = a_state(partition_body(policy={"name": "magic"})), Mock(return_value={})
     kube, statuses = FakeKube(), state.queues.partition_statuses
     kube.times = Times(build_policy_again=0.001)
@@ -205,9 +215,7 @@ def finished(**spec: object) -> dict[str, Any]:
     return job_body("done", status=status, **spec)
 
 
-async def test_of_a_finished_job_whose_pod_turns_up_late_the_whole_is_read_and_the_pod_ended() -> (
-    None
-):
+async def test_a_finished_job_whose_pod_turns_up_late_is_read_whole_and_the_pod_ended() -> None:
     body, pod = finished(), pod_body("done", 2, status=pod_status("Running", started=START))
     state, kube = State(archives=True), FakeKube(body, pod)
     take(state, body)

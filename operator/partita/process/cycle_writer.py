@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -32,7 +32,16 @@ from partita.store.views import PodView
 from partita.store.watched_kinds import feeds
 from partita_policies.types import Job
 
-__all__ = ["CycleWriter"]
+__all__ = ["CycleWriter", "Written"]
+
+
+class Written(NamedTuple):
+    """What is under way once a cycle is in the ledgers."""
+
+    late: list[tuple[Job, tuple[str, ...]]]
+    """The jobs whose Pods are still being created, with their GPUs."""
+    starting: Collection[asyncio.Task[None]]
+    """The tasks that start the Pods."""
 
 
 @dataclass
@@ -72,18 +81,13 @@ class CycleWriter:
         partition: GPUPartition | None,
         result: CycleResult,
         released: Mapping[str, AbstractSet[str]],
-    ) -> list[tuple[Job, tuple[str, ...]]]:
+    ) -> Written:
         """Write the result of a cycle: one change of each GPU.
 
         Parameters
         ----------
         released
             UIDs of claims whose allocations were to be released at its start, by GPUServer.
-
-        Returns
-        -------
-        list
-            The jobs whose Pods are still being created, with their GPUs.
         """
         since, name = self.state.now(), partition.metadata.name if partition is not None else ""
         placed = {job.id: (job, gpus) for job, gpus in result.placed}
@@ -131,9 +135,7 @@ class CycleWriter:
             # The next reconciliation of the job or the claim releases a partial allocation.
             for uid in placed.keys() - started.keys() - late:
                 self._done(uid)
-        if started:
-            await asyncio.wait(started.values(), timeout=self.kube.times.pods_started)
-        return [placed[uid] for uid in late]
+        return Written([placed[uid] for uid in late], started.values())
 
     def _report(
         self, job: Job, gpus: Sequence[str], pod: PodView, result: CycleResult, partition: str

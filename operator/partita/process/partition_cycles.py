@@ -39,7 +39,8 @@ __all__ = ["Cycles"]
 ASK_AGAIN = 1.0
 """Seconds until the next cycle if the policy lets a job wait that would fit."""
 CYCLE_REST = 0.5
-"""Maximum seconds between two cycles of a partition; otherwise the duration of the first one."""
+"""Maximum seconds between two cycles of a partition; otherwise the duration of the first one. For
+a newcomer, a namespace of which nothing waited then, it is that of its decision."""
 PREEMPT_AGAIN = 2.0
 """Seconds until the next cycle after a preemption was not carried out."""
 FAILED_CYCLE_PAUSE = 1.0
@@ -54,6 +55,11 @@ class _Partition:
     task: asyncio.Task[None] | None = None
     changed: bool = False
     """Whether another cycle was requested since the current one began."""
+    considered: frozenset[str] = frozenset()
+    """The namespaces of which anything waited at the last decision at which anything did."""
+    decided: float = 0.0
+    """When that was."""
+    rest: asyncio.Task[None] | None = None
     building: asyncio.Task[None] | None = None
     """Builds the policies that could not be built."""
     shadows: asyncio.Task[None] | None = None
@@ -118,6 +124,8 @@ class Cycles:
             kept = self._partitions[name] = _Partition(memory)
         if kept.task is not None and not kept.task.done():
             kept.changed = True
+            if kept.rest is not None and self._has_newcomers(name, kept):
+                kept.rest.cancel()
             return
         kept.task = self.tasks.create_task(self._run(name, kept))
 
@@ -125,19 +133,46 @@ class Cycles:
         loop = asyncio.get_running_loop()
         while True:
             kept.changed = False
-            began = loop.time()
+            began = kept.decided = loop.time()
+            starting: Collection[asyncio.Task[None]] = ()
             try:
-                await self._cycle(name, kept)
+                starting = await self._cycle(name, kept)
             except Exception:  # noqa: BLE001 - a bug; the cycle is repeated
                 self._log.exception("cycle failed", partition=name)
                 await asyncio.sleep(FAILED_CYCLE_PAUSE)
                 self._queue.add(name)
             self.state.queues.allocations_changed(name)
-            # The slower the API server responds, the more allocations are put into one write.
-            await asyncio.sleep(min(loop.time() - began, CYCLE_REST))
+            await self._rest(name, kept, began, starting)
             if not kept.changed:
                 self._forget_if_gone(name)
                 return
+
+    async def _rest(
+        self, name: str, kept: _Partition, began: float, starting: Collection[asyncio.Task[None]]
+    ) -> None:
+        """Pause: the slower the API server responds, the more allocations are put into one write.
+
+        A newcomer waits only as long as the decision took, so that no other namespace delays it.
+        """
+        kept.rest = self.tasks.create_task(self._whole_rest(began, starting))
+        await asyncio.sleep(min(kept.decided - began, CYCLE_REST))
+        if self._has_newcomers(name, kept):
+            kept.rest.cancel()
+        await asyncio.wait([kept.rest])
+
+    async def _whole_rest(self, began: float, starting: Collection[asyncio.Task[None]]) -> None:
+        if starting:
+            await asyncio.wait(starting, timeout=self.times.pods_started)
+        await asyncio.sleep(min(asyncio.get_running_loop().time() - began, CYCLE_REST))
+
+    def _has_newcomers(self, name: str, kept: _Partition) -> bool:
+        """Return whether a namespace waits of which nothing waited at the last decision.
+
+        Also a job for which GPUs are reserved, because its Pod exists now.
+        """
+        waiting = self._demand.waiting[name]
+        reserved = any(uid in waiting for uid in kept.memory.reserved)
+        return reserved or bool(waiting.namespaces - kept.considered)
 
     def _forget_if_gone(self, name: str) -> None:
         state = self.state
@@ -147,19 +182,21 @@ class Cycles:
         state.scarce_nodes.pop(name, None)
         self._demand.forget_partition(name)
 
-    async def _cycle(self, name: str, kept: _Partition) -> None:
+    async def _cycle(self, name: str, kept: _Partition) -> Collection[asyncio.Task[None]]:
+        """Run a cycle; return the tasks that start its Pods."""
         await self._build_policies(name, kept)
         partition = self.state.partitions.get(name)
         released = self._released(name)
         if partition is None or partition.metadata.deletion_timestamp:
             if released:
                 await self.writer.write(None, CycleResult(), released)
-            return
+            return ()
         result = await self._decide(partition, kept, released)
         for preemption in result.preemptions:
             self.tasks.create_task(self._preempt(name, kept, preemption))
         self._move(result)
-        for job, gpus in await self.writer.write(partition, result, released):
+        written = await self.writer.write(partition, result, released)
+        for job, gpus in written.late:
             pause = Pause.of(self.state.now(), self.times.reserved)
             kept.memory.reserved[job.id] = Reservation(job, gpus, pause, result.chosen_by(job.id))
             self._queue.add_after(name, self.times.reserved)
@@ -171,6 +208,7 @@ class Cycles:
         if result.again is not None:
             self._queue.add_after(name, result.again)
         self._run_shadows(kept, result)
+        return written.starting
 
     async def _build_policies(self, name: str, kept: _Partition) -> None:
         """Have the policies of a partition's spec."""
@@ -204,6 +242,7 @@ class Cycles:
             self._jobs.delayed(expired.job.id, expired.job.namespace)
         kept.memory.past_shares = self.past_shares(partition, now)
         waiting, growths = self._demand.waiting[name], self._demand.growths[name]
+        kept.considered = frozenset(waiting.namespaces) or kept.considered
         if waiting or growths:
             result = await Cycle(
                 partition,
@@ -217,6 +256,7 @@ class Cycles:
             ).run()
             self.on_decision(result)
         self.state.scarce_nodes[name] = result.short
+        kept.decided = asyncio.get_running_loop().time()
         return result
 
     def _move(self, result: CycleResult) -> None:

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Iterator, MutableMapping
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from typing_extensions import override
@@ -74,6 +75,11 @@ class WaitingJobs(MutableMapping[str, Job]):
     @override
     def __len__(self) -> int:
         return len(self._jobs)
+
+    @property
+    def namespaces(self) -> AbstractSet[str]:
+        """The namespaces of which any job waits."""
+        return self._lines.keys()
 
     def considered(self, kept: Iterable[str] = ()) -> Collection[str]:
         """Return the UIDs of the first jobs of each namespace.

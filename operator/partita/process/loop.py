@@ -36,6 +36,9 @@ from partita.store.work_queue import wait_for_keys
 
 __all__ = ["Loop"]
 
+_DELETIONS = 8
+"""Maximum number of jobs whose time to live is over that are deleted at the same time. An
+assumption: nobody waits for that, and after a start thousands would take all connections."""
 DEBOUNCE = 0.01
 """Seconds in which changes are collected before they are processed together."""
 
@@ -90,6 +93,7 @@ class Loop:
         self.runner = self._cycles.runner
         self._retries = PreparationRetries(kube, state)
         self._deleting: set[str] = set()
+        self._deletions = asyncio.Semaphore(_DELETIONS)
         self._log = structlog.get_logger().bind(part="loop")
 
     async def run(self) -> None:
@@ -189,7 +193,8 @@ class Loop:
     async def _delete_job(self, job: FinishedJob) -> None:
         self._log.info("deleting job: its time to live is over", job=job.key)
         try:
-            await self.kube.delete(JOBS, job.name, job.namespace, uid=job.uid)
+            async with self._deletions:
+                await self.kube.delete(JOBS, job.name, job.namespace, uid=job.uid)
         except (NotFoundError, ConflictError):
             pass
         except KubernetesError as error:

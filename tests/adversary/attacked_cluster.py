@@ -260,7 +260,7 @@ class AttackedCluster:
         return [
             f"the operator logs {json.dumps(entry, default=str)[:2000]}"
             for entry in self.system.logs
-            if entry.get("log_level") in {"error", "critical"} or "exc_info" in entry
+            if entry.get("log_level") in {"error", "critical"} or entry.get("exc_info")
         ]
 
     async def clean(self) -> None:

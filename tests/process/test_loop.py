@@ -244,3 +244,12 @@ async def test_a_job_whose_status_says_everything_becomes_a_record() -> None:
     async with looping(kube, state):
         await until(lambda: "uid-done" in state.finished)
     assert state.jobs == {}
+
+
+async def test_work_that_has_not_begun_ends_with_the_loop_without_a_warning() -> None:
+    state, kube = State(archives=True), FakeKube()
+    take(state, finished(ttlSecondsAfterFinished=1))
+    task = asyncio.create_task(Loop(kube, state, Mock()).run())  # type: ignore[arg-type]
+    state.now = lambda: START if task.cancel() else START
+    await asyncio.wait({task})
+    assert kube.writes == []

@@ -10,9 +10,8 @@ allocations and Pods on the same API server. Namespaces take turns.
 
 import asyncio
 import heapq
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
 
@@ -138,8 +137,8 @@ class StatusWriter:
                 uid, may_wait = await self._next()
                 self._writing.add(uid)
                 self._deferred += may_wait
-                work = self._write(uid, self._wanted.pop(uid))
-                group.create_task(self._write_and_release(uid, work, may_wait=may_wait))
+                status = self._wanted.pop(uid)
+                group.create_task(self._write_and_release(uid, status, may_wait=may_wait))
 
     async def _update_changed(self) -> None:
         """Update the statuses of reconciled jobs, and yield to the event loop after each."""
@@ -185,12 +184,12 @@ class StatusWriter:
                 pass
 
     async def _write_and_release(
-        self, uid: str, work: Coroutine[Any, Any, None], *, may_wait: bool
+        self, uid: str, status: SharedGPUJobStatus, *, may_wait: bool
     ) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            await work
+            await self._write(uid, status)
         except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
             self._log.exception("status not written", uid=uid)
             self.state.queues.jobs.add_after(uid, self.kube.times.retry_after)

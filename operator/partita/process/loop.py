@@ -202,7 +202,8 @@ class Loop:
             self._queue.add_after(job.uid, self.kube.times.retry_after)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.create_task(self._guarded(work))
+        task = self._tasks.create_task(self._guarded(work))
+        task.add_done_callback(lambda _: work.close())  # it never began if the loop ended at once
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         """Log an exception, so that a bug that affects one job does not stop the others."""

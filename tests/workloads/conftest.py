@@ -52,4 +52,4 @@ async def define(kubectl: Kubectl, files: Sequence[Path]) -> None:
     """Make the definitions of these files, and wait until they are served."""
     for file in files:  # all in one call take a busy API server longer than a call may last
         (await kubectl("create", f"--filename={file}")).ok()
-    await kubectl.established("crd", "--all")
+        await kubectl.established(f"--filename={file}")

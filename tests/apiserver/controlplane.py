@@ -227,7 +227,9 @@ class ControlPlane:
 
     def scheduler_flags(self) -> list[str]:
         """Return what kube-scheduler is told beside where the API server is."""
-        return []
+        # Seldom it sees an allocation after the Pod that it has ungated. If the Pod was refused for
+        # its neighbours, it is not tried again because of the allocation, but after five minutes.
+        return ["--pod-max-in-unschedulable-pods-duration=10s"]
 
     def _binary(self, name: str) -> Path:
         return self._assets / name

@@ -358,6 +358,9 @@ async def namespace(api: Api) -> AsyncIterator[str]:
     )
     name = created.ok().body["metadata"]["name"]
     yield name
+    jobs = f"/apis/partita.dev/v1alpha1/namespaces/{name}/sharedgpujobs"
+    for those in (jobs, f"/api/v1/namespaces/{name}/pods"):  # the next test counts what is written
+        await api.delete(those, {"gracePeriodSeconds": 0})
     await api.delete(f"/api/v1/namespaces/{name}")
 
 

@@ -292,6 +292,12 @@ class Model(DescribedModel):
         """Return the object without fields that have their default value."""
         return self.model_dump(by_alias=True, exclude_defaults=True, mode="json")
 
+    @classmethod
+    def unset(cls) -> dict[str, Any]:
+        """Return the merge patch that removes every field."""
+        fields = cls.model_fields.items()
+        return {str(described.serialization_alias or name): None for name, described in fields}
+
 
 def _without_kubectl_s(annotations: dict[str, str]) -> dict[str, str]:
     """Remove kubectl's copy of the object, which is as large as the rest of the object."""

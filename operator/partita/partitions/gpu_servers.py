@@ -1,5 +1,6 @@
 """The GPUServers and server Pods that a partition needs, and those that it releases. No I/O."""
 
+import itertools
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -158,14 +159,8 @@ def _release_order(server: GPUServer) -> tuple[bool, int, int]:
 
 def _free_names(partition: GPUPartition, servers: Sequence[GPUServer], count: int) -> list[str]:
     taken = {s.metadata.name for s in servers}
-    names: list[str] = []
-    index = 0
-    while len(names) < count:
-        name = f"{partition.metadata.name}-{index}"
-        if name not in taken:
-            names.append(name)
-        index += 1
-    return names
+    names = (f"{partition.metadata.name}-{index}" for index in itertools.count())
+    return [*itertools.islice((name for name in names if name not in taken), count)]
 
 
 def _release(

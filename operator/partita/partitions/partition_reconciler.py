@@ -22,6 +22,7 @@ from partita.kube.errors import (
 from partita.kube.events import Events
 from partita.kube.field_owners import without_field_owners
 from partita.models import GPUPartition, GPUServer
+from partita.models.gpu_server import GPUServerStatus
 from partita.models.quantities import format_time, seconds_since
 from partita.partitions.gpu_claims import GPUSourceError, create_gpu_claim_template
 from partita.partitions.gpu_servers import (
@@ -338,26 +339,8 @@ class PartitionReconciler:
         if await self._is_taken(server) or self.state.server_pod(server.metadata.name) is not None:
             return
         self._log.info("gpu lost its server", gpu=server.metadata.name)
-        empty = dict.fromkeys(
-            (
-                "podUID",
-                "node",
-                "uuid",
-                "product",
-                "memory",
-                "smCount",
-                "pcieBandwidth",
-                "driverVersion",
-                "maxClients",
-                "capabilities",
-                "enforcement",
-                "protocol",
-                "smPartitions",
-                "mps",
-                "usage",
-                "conditions",
-            )
-        )
+        empty = GPUServerStatus.unset()
+        del empty["allocations"]
         await self._patch(server, {"status": empty}, "status")
 
     async def _finish(self, server: GPUServer) -> None:

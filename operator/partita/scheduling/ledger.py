@@ -25,10 +25,6 @@ __all__ = [
 
 _MARKED = ("releasing_since", "release_deadline", "not_evicted")
 _GROWN = ("memory", "memory_limit", "thread_percent", "grown_since")
-_EVERY_FIELD_UNSET = dict.fromkeys(
-    str(described.serialization_alias or name)
-    for name, described in Allocation.model_fields.items()
-)
 
 
 @dataclass(slots=True)
@@ -63,7 +59,7 @@ class ServerChange:
         entries |= {uid: _fields(a, _GROWN) for uid, a in self.grow.items()}
         for uid, allocation in self.allocate.items():
             entry = allocation.dump_given()
-            entries[uid] = {**_EVERY_FIELD_UNSET, **entry} if uid in present else entry
+            entries[uid] = {**Allocation.unset(), **entry} if uid in present else entry
         return {"status": {"allocations": entries}}
 
     def changed(self, uid: str, allocation: Allocation) -> Allocation:

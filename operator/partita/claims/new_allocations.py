@@ -8,11 +8,14 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from partita.models import Allocation, GPUServer
+from partita.models.slice_parameters import SliceParameters
+from partita.scheduling.claim_request import application_of, is_lasting
 from partita.store.claim_view import ClaimView
 from partita.store.views import PodView
+from partita.store.workload_pod import WorkloadPod
 from partita_policies.types import Job
 
-__all__ = ["grown_entry", "ledger_entries", "limited_by_driver", "share_of"]
+__all__ = ["granted_entry", "grown_entry", "ledger_entries", "limited_by_driver", "share_of"]
 
 
 def ledger_entries(
@@ -59,6 +62,32 @@ def ledger_entries(
             since=since,
         )
     return entries
+
+
+def granted_entry(
+    claim: ClaimView, granted: SliceParameters, pod: PodView | None, since: datetime
+) -> Allocation:
+    """Return the entry of a claim as its own allocation says what it got of a GPU.
+
+    Parameters
+    ----------
+    pod
+        The Pod that uses it; None if that is not known.
+    """
+    workload = pod.workload if pod is not None else WorkloadPod()
+    return Allocation(
+        namespace=claim.namespace,
+        name=claim.name,
+        pod=pod.name if pod is not None else claim.owner_pod,
+        pod_uid=pod.uid if pod is not None else claim.owner_pod_uid,
+        application=application_of(workload),
+        lasting=is_lasting(workload),
+        memory=granted.memory,
+        memory_limit=granted.memory_limit,
+        thread_percent=granted.thread_percent,
+        clients=granted.processes,
+        since=since,
+    )
 
 
 def share_of(job: Job, allocatable: int, server: GPUServer | None) -> tuple[int, int | None]:

@@ -16,12 +16,10 @@ from datetime import datetime
 from functools import partial
 
 from partita.claims.ledger_writes import fits, write_ledger
-from partita.claims.new_allocations import grown_entry
+from partita.claims.new_allocations import granted_entry, grown_entry
 from partita.kube.client import Kube
 from partita.kube.errors import ConflictError
 from partita.models import Allocation, GPUPartition, GPUServer
-from partita.models.slice_parameters import SliceParameters
-from partita.scheduling.claim_request import application_of, is_lasting
 from partita.scheduling.ledger import ServerChange
 from partita.store.claim_view import ClaimView
 from partita.store.state import State
@@ -75,8 +73,8 @@ async def restore_entries(
         partition = state.partitions.get(server.spec.partition) if server else None
         if server is None or partition is None or server.status.uuid != slice_.gpu:
             return f"GPUServer {name} no longer has the GPU {slice_.gpu}"
-        first = slice_ is slices[0]
-        entry = _entry(claim, slice_, pod, stores_usage=first, since=now)
+        entry = granted_entry(claim, slice_, pod, now)
+        entry = entry.model_copy(update={"stores_usage": slice_ is slices[0]})
         possible = (
             ServerChange(allocate={claim.uid: each})
             for each in (_raised(entry, asks, server, now), entry)
@@ -99,27 +97,3 @@ def _raised(entry: Allocation, asks: Job | None, server: GPUServer, now: datetim
     raised = grown_entry(entry, asks, server, now)
     same = (raised.memory, raised.memory_limit) == (entry.memory, entry.memory_limit)
     return entry if same else raised
-
-
-def _entry(
-    claim: ClaimView,
-    slice_: SliceParameters,
-    pod: PodView,
-    *,
-    stores_usage: bool,
-    since: datetime,
-) -> Allocation:
-    return Allocation(
-        namespace=claim.namespace,
-        name=claim.name,
-        pod=pod.name,
-        pod_uid=pod.uid,
-        application=application_of(pod.workload),
-        lasting=is_lasting(pod.workload),
-        memory=slice_.memory,
-        memory_limit=slice_.memory_limit,
-        thread_percent=slice_.thread_percent,
-        clients=slice_.processes,
-        stores_usage=stores_usage,
-        since=since,
-    )

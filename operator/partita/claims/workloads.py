@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from partita.claims.new_allocations import granted_entry
 from partita.claims.workload_view import WorkloadPhase, WorkloadPlace, WorkloadView, job_view
 from partita.constants import (
     ANNOTATION_MEMORY,
@@ -150,17 +151,7 @@ def _granted(claim: ClaimView, pod: PodView | None, state: State) -> dict[str, A
     if (found := claim.allocation) is None:
         return {}
     return {
-        one.gpu_server: Allocation(
-            namespace=claim.namespace,
-            name=claim.name,
-            pod=pod.name if pod is not None else claim.owner_pod,
-            pod_uid=pod.uid if pod is not None else claim.owner_pod_uid,
-            lasting=pod is not None and is_lasting(pod.workload),
-            memory=one.memory,
-            memory_limit=one.memory_limit,
-            thread_percent=one.thread_percent,
-            since=found.since or claim.created,
-        )
+        one.gpu_server: granted_entry(claim, one, pod, found.since or claim.created)
         for one in found.slices
         if one.gpu_server not in state.servers
     }

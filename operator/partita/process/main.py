@@ -112,10 +112,9 @@ async def run_operator(
         namespace = settings.server_namespace or settings.namespace
         state = State(namespace, now, archives=True)
         readiness = Readiness()
-        meter = UsageMeter(state, by_namespace=settings.namespace_metrics)
         metrics = Metrics(
             state,
-            meter,
+            UsageMeter(state, by_namespace=settings.namespace_metrics),
             leads=lease.held,
             writes=kube.writes,
             unrecorded=lambda: recorder.left_out if recorder else None,
@@ -148,7 +147,6 @@ async def run_operator(
                     settings,
                     recorder=recorder,
                     metrics=metrics,
-                    meter=meter,
                     on_status=on_written,
                     on_seen=on_seen,
                     stop=stop,
@@ -168,13 +166,12 @@ async def _lead(
     *,
     recorder: Recorder | None,
     metrics: Metrics,
-    meter: UsageMeter,
     on_status: OnStatus,
     on_seen: OnSeen,
     stop: asyncio.Event,
 ) -> None:
     log = structlog.get_logger().bind(part="operator")
-    events = Events(kube)
+    events, meter = Events(kube), metrics.meter
     templates = ClaimTemplates(kube, state, events)
     watched = {kind: feed.apply for kind, feed in feeds(state).items()}
     watched[SERVERS] = partial(_metered, state, meter)

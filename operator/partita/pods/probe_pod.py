@@ -31,6 +31,8 @@ from partita.pods.server_pod import ServerPodSettings
 
 __all__ = [
     "PROBE_CONTAINER",
+    "RESTRICTED_CONTAINER",
+    "RESTRICTED_POD",
     "build_probe_claim",
     "build_probe_pod",
     "probe_claim_name",
@@ -41,6 +43,16 @@ __all__ = [
 ]
 
 PROBE_CONTAINER: Final = "probe"
+RESTRICTED_POD: Final = {
+    "runAsNonRoot": True,
+    "runAsUser": 65532,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+RESTRICTED_CONTAINER: Final = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+}
+"""The `securityContext` of a Pod and of a container that meets Pod Security `restricted`."""
 
 _DEADLINE: Final = 120
 """Seconds that the Pod may take, after which kubelet ends it. An assumption: its image is already
@@ -146,20 +158,13 @@ def build_probe_pod(
             "serviceAccountName": settings.service_account,  # for its image pull secrets
             "automountServiceAccountToken": False,
             "activeDeadlineSeconds": _DEADLINE,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": 65532,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": RESTRICTED_POD,
             "containers": [
                 {
                     "name": PROBE_CONTAINER,
                     "image": settings.image,
                     "command": ["python3", "-c", _WAIT],
-                    "securityContext": {
-                        "allowPrivilegeEscalation": False,
-                        "capabilities": {"drop": ["ALL"]},
-                    },
+                    "securityContext": RESTRICTED_CONTAINER,
                 }
             ],
         }

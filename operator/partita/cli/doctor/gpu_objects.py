@@ -15,6 +15,7 @@ from partita.constants import GPU_RESOURCE, GROUP, VERSION
 from partita.models import GPUPartition, GPUServer, Resource, SharingMode
 from partita.models.quantities import MEBI
 from partita.pods.gpu_claim import NVIDIA_CLASS, POD_CLAIM
+from partita.pods.probe_pod import RESTRICTED_CONTAINER, RESTRICTED_POD
 
 __all__ = ["LABEL", "SHARE", "Place", "choose_place", "claim", "job", "new_name", "pod"]
 
@@ -157,11 +158,7 @@ def _spec(place: Place, image: str, role: str, seconds: int) -> Json:
     return {
         "automountServiceAccountToken": False,
         "nodeSelector": {_HOST: place.node},
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": 65532,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": RESTRICTED_POD,
         "containers": [
             {
                 "name": "check",
@@ -177,10 +174,7 @@ def _spec(place: Place, image: str, role: str, seconds: int) -> Json:
                 # NVML needs `utility`, the CUDA driver `compute`: https://docs.nvidia.com/
                 # datacenter/cloud-native/container-toolkit/latest/docker-specialized.html.
                 "env": [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute,utility"}],
-                "securityContext": {
-                    "allowPrivilegeEscalation": False,
-                    "capabilities": {"drop": ["ALL"]},
-                },
+                "securityContext": RESTRICTED_CONTAINER,
             }
         ],
     }

@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from partita.models import Condition, GPUPartition, LabelSelector, set_condition
+from partita.models import Condition, GPUPartition, set_condition
+from partita.models.selector import LabelSelector
 
 NOW = datetime(2026, 11, 21, 15, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=5)

@@ -27,7 +27,6 @@ __all__ = [
     "raw",
     "say",
     "warn",
-    "yaml_text",
 ]
 
 WIDE = 160
@@ -59,7 +58,7 @@ def dump(value: Any, output: str = "json") -> None:
 
     value = as_data(value)
     if output == "yaml":
-        click.echo(yaml_text(value), nl=False)
+        click.echo(_yaml_text(value), nl=False)
     else:
         click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
@@ -70,7 +69,7 @@ def dump_object(body: dict[str, Any], output: str) -> None:
     dump({**body, "metadata": meta}, output)
 
 
-def yaml_text(value: Any) -> str:
+def _yaml_text(value: Any) -> str:
     """Return YAML in which strings are quoted that kubectl would read as numbers.
 
     In YAML 1.1, the version of PyYAML, 1e5 is a string; kubectl reads it as a number.

@@ -24,7 +24,6 @@ __all__ = [
     "namespaces",
     "row_of",
     "seconds",
-    "starts_of",
 ]
 
 Entity = dict[str, Any]
@@ -60,7 +59,7 @@ def row_of(view: WorkloadView) -> Entity:
         "reason": view.reason,
         "message": ": ".join(filter(None, [on, view.message])),
         "since": seconds(view.created if place is None else place.since),
-        "starts": starts_of(view),
+        "starts": _starts_of(view),
         "workload": view.pod_of,
         "lasting": view.lasting,
         "idleSince": seconds(place.idle_since) if place is not None else None,
@@ -163,7 +162,7 @@ def namespaces(state: State, partition: GPUPartition | None) -> list[Entity]:
     return found
 
 
-def starts_of(view: WorkloadView) -> Entity | None:
+def _starts_of(view: WorkloadView) -> Entity | None:
     """Return when a job or workload is expected to start; None if it does not wait for room."""
     if (expected := view.expected) is None:
         return None

@@ -28,7 +28,6 @@ __all__ = [
     "connect",
     "connect_as",
     "current_namespace",
-    "in_cluster",
     "session",
 ]
 
@@ -73,7 +72,7 @@ def session(
     )
 
 
-def in_cluster() -> bool:
+def _in_cluster() -> bool:
     """Return whether this process runs in a Pod and no kubeconfig is set."""
     return "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ
 
@@ -99,7 +98,7 @@ async def connect(
         If the kubeconfig cannot be used.
     """
     configuration = Configuration()
-    if kubeconfig is None and context is None and in_cluster():
+    if kubeconfig is None and context is None and _in_cluster():
         config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
         api = _client(configuration)
     else:
@@ -169,7 +168,7 @@ def current_namespace(kubeconfig: str | None = None, context: str | None = None)
     KubeconfigError
         If the kubeconfig cannot be used.
     """
-    if kubeconfig is None and context is None and in_cluster():
+    if kubeconfig is None and context is None and _in_cluster():
         return "default"
     with _readable(kubeconfig) as path:
         found = _loader(path, context).current_context

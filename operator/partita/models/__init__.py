@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from partita.models.base import Model, ObjectMeta, Resource
+    from partita.models.base import ObjectMeta, Resource
     from partita.models.conditions import Condition, set_condition
     from partita.models.gpu_server import Allocation, GPUServer
     from partita.models.job import (
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from partita.models.partition import GPUPartition
     from partita.models.partition_status import GPUPartitionStatus
     from partita.models.profile import ApplicationProfile
-    from partita.models.selector import LabelSelector
     from partita.models.sharing import SharingMode
 else:
     _MODULES = ("base", "conditions", "job", "gpu_server", "partition", "profile")
@@ -45,8 +44,6 @@ __all__ = [
     "GPUPartition",
     "GPUPartitionStatus",
     "GPUServer",
-    "LabelSelector",
-    "Model",
     "ObjectMeta",
     "Outcome",
     "Phase",

@@ -22,8 +22,6 @@ from partita.pods.pytorch_options import (
 )
 
 __all__ = [
-    "CONNECTIONS",
-    "MAX_CONNECTIONS",
     "MEMORY_LIMIT",
     "MEMORY_REQUEST",
     "SM_PARTITION",
@@ -39,8 +37,8 @@ https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/docker-
 SM_PARTITION: Final = "CUDA_MPS_SM_PARTITION"
 """The static SM partition of a process
 (https://docs.nvidia.com/deploy/mps/latest/common-tasks.html, "Using Static SM Partitioning")."""
-CONNECTIONS: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
-MAX_CONNECTIONS: Final = 2
+_CONNECTIONS: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
+_MAX_CONNECTIONS: Final = 2
 """Maximum number of connections of a client to the GPU, which is also MPS's default. All clients
 share one pool of connections, so a client with more connections reduces the number of clients that
 can connect (MPS, "CUDA_DEVICE_MAX_CONNECTIONS")."""
@@ -131,8 +129,8 @@ def shared_variables(
     """
     variables = dict(ours.variables)
     users = [container.get("env") or [] for container in containers]
-    if _agreed(users, CONNECTIONS) in [{str(n + 1)} for n in range(MAX_CONNECTIONS)]:
-        variables.pop(CONNECTIONS, None)  # the user may choose fewer
+    if _agreed(users, _CONNECTIONS) in [{str(n + 1)} for n in range(_MAX_CONNECTIONS)]:
+        variables.pop(_CONNECTIONS, None)  # the user may choose fewer
     new, old = _agreed(users, ALLOCATOR), _agreed(users, OLD_ALLOCATOR)
     if ours.pytorch_fraction is not None and len(new) <= 1 and len(old) <= 1:
         values = (next(iter(new), None), next(iter(old), None))
@@ -169,7 +167,7 @@ def _mps(allocation: JobAllocation, processes: int, containers: int) -> dict[str
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={mebibytes}M",
         # MPS, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE".
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(allocation.thread_percent),
-        CONNECTIONS: str(MAX_CONNECTIONS),
+        _CONNECTIONS: str(_MAX_CONNECTIONS),
     }
     if allocation.yields:
         # MPS, "CUDA_MPS_CLIENT_PRIORITY": 0 is normal, 1 below normal.

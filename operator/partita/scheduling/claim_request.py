@@ -32,7 +32,6 @@ __all__ = [
     "priority_of",
     "request_of_claim",
     "settings_of",
-    "users_of",
 ]
 
 T = TypeVar("T")
@@ -77,7 +76,7 @@ def request_of_claim(
             memory=memory,
             memory_limit=limit,
             threads=threads,
-            processes=_read(notes, ANNOTATION_PROCESSES, _processes) or users_of(claim, pod),
+            processes=_read(notes, ANNOTATION_PROCESSES, _processes) or _users_of(claim, pod),
             gpus=claim.count,
             priority=priority_of(pod),
             duration=_read(notes, ANNOTATION_EXPECTED_DURATION, _duration),
@@ -88,7 +87,7 @@ def request_of_claim(
         return WaitingReason(Reason.INVALID_SPEC, str(error))
 
 
-def users_of(claim: ClaimView, pod: WorkloadPod) -> int:
+def _users_of(claim: ClaimView, pod: WorkloadPod) -> int:
     """Return how many containers of a Pod use a claim at the same time, at least 1.
 
     It is the number of processes if the Pod states none: MPS terminates the newest process above

@@ -26,7 +26,6 @@ from partita.models import Allocation, Attempt, Outcome
 
 __all__ = [
     "CLIENT_KILLED",
-    "FAULTS_BESIDE_OTHERS",
     "HARDWARE",
     "Ending",
     "GPUFault",
@@ -34,7 +33,7 @@ __all__ = [
     "must_run_alone",
 ]
 
-FAULTS_BESIDE_OTHERS: Final = 2
+_FAULTS_BESIDE_OTHERS: Final = 2
 """Faults with co-located jobs after which a job runs alone."""
 
 HARDWARE: Final = frozenset({"ECCError", "GPULost", "RecoveryNeeded", "XidError"})
@@ -111,4 +110,4 @@ def ending_of(
 
 def must_run_alone(attempts: Sequence[Attempt]) -> bool:
     """Return whether a job was a suspect of too many faults to be co-located again."""
-    return sum(bool(a.fault_suspect) for a in attempts) >= FAULTS_BESIDE_OTHERS
+    return sum(bool(a.fault_suspect) for a in attempts) >= _FAULTS_BESIDE_OTHERS

@@ -195,11 +195,11 @@ def _tidy_up(written: Mapping[int, Attempt], context: JobContext, now: datetime)
     needed = number and (
         number not in over or any(p.alive and p.attempt == number for p in context.pods)
     )
-    endings = end_pods(written, over, context, now)
+    delete, grace, marks = end_pods(written, over, context, now)
     return Plan(
-        delete_pods=endings.delete,
-        grace=endings.grace,
-        marks=endings.marks,
+        delete_pods=delete,
+        grace=grace,
+        marks=marks,
         release=bool(context.allocated) and not needed,
     )
 

@@ -7,7 +7,6 @@ is gone.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 
 from partita.claims.release_deadlines import release_marks
@@ -16,23 +15,12 @@ from partita.models import Allocation, Attempt, Outcome, SharingMode
 from partita.models.quantities import later
 from partita.store.views import PodView
 
-__all__ = ["PodEndings", "end_pods"]
-
-
-@dataclass(frozen=True, slots=True)
-class PodEndings:
-    """The Pods to delete and the allocations to mark."""
-
-    delete: tuple[PodView, ...] = ()
-    grace: int | None = None
-    """Grace period of these Pods in seconds; None for their own."""
-    marks: Mapping[str, Allocation] = field(default_factory=dict)
-    """The marked allocations to write, by GPUServer."""
+__all__ = ["end_pods"]
 
 
 def end_pods(
     attempts: Mapping[int, Attempt], over: Collection[int], context: JobContext, now: datetime
-) -> PodEndings:
+) -> tuple[tuple[PodView, ...], int | None, Mapping[str, Allocation]]:
     """Return which Pods of ended attempts to delete, and which allocations to mark first.
 
     Parameters
@@ -41,6 +29,12 @@ def end_pods(
         The attempts in the job's status.
     over
         Numbers of those that have ended.
+
+    Returns
+    -------
+    delete, grace, marks
+        As in `Plan`: the Pods, their grace period in seconds, and the marked allocations to write,
+        by GPUServer.
     """
 
     def stranded(pod: PodView) -> bool:
@@ -67,4 +61,4 @@ def end_pods(
     delete = tuple(p for p in doomed if p.uid not in marked_first)
     if any(stranded(p) for p in delete):
         grace = 0  # no kubelet will confirm the deletion
-    return PodEndings(delete, grace if delete else None, marks)
+    return delete, grace if delete else None, marks

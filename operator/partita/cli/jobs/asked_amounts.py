@@ -14,7 +14,6 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from partita.constants import LIMIT_MEMORY, LIMIT_THREADS
@@ -22,7 +21,7 @@ from partita.models.quantities import MEBI, format_memory, parse_quantity
 from partita.pods.containers import concurrent_containers
 from partita.pods.requests import effective_requests
 
-__all__ = ["AskedAmounts", "is_of_a_gpu", "read_amounts"]
+__all__ = ["is_of_a_gpu", "read_amounts"]
 
 Json = dict[str, Any]
 
@@ -54,26 +53,21 @@ _REMOVED: Final = (
 """Beginnings of the names of resources that have no effect with Partita, or that it asks for."""
 
 
-@dataclass(frozen=True, slots=True)
-class AskedAmounts:
-    """What a Pod asks for."""
-
-    fields: Json = field(default_factory=dict)
-    """The fields of the job's spec that say the same."""
-    notes: tuple[str, ...] = ()
-    """What could not be carried over."""
-
-
 def is_of_a_gpu(resource: str) -> bool:
     """Return whether a resource is a GPU or a share of one, which a job must not ask for."""
     return resource.startswith(_REMOVED)
 
 
-def read_amounts(pod: Mapping[str, Any], annotations: Mapping[str, Any]) -> AskedAmounts:
+def read_amounts(pod: Mapping[str, Any], annotations: Mapping[str, Any]) -> tuple[Json, list[str]]:
     """Read the amounts of a Pod: the most that its containers ask for at the same time.
 
     Init containers run one after the other, each beside the sidecars before it, and all sidecars
     beside the containers, as kube-scheduler adds them up (`partita.pods.requests`).
+
+    Returns
+    -------
+    fields, notes
+        The fields of a job's spec that say the same, and what could not be carried over.
 
     Raises
     ------
@@ -102,7 +96,7 @@ def read_amounts(pod: Mapping[str, Any], annotations: Mapping[str, Any]) -> Aske
     fields |= {"gpuMemory": format_memory(memory)} if memory else {}
     fields |= {"threadPercent": min(threads, 100)} if threads else {}
     fields |= {"processes": users} if users > 1 else {}
-    return AskedAmounts(fields, (*_notes(pod, asked, every, memory, users),))
+    return fields, [*_notes(pod, asked, every, memory, users)]
 
 
 def _notes(

@@ -93,11 +93,11 @@ def of_manifest(body: Json) -> tuple[Json, Json, list[str]]:
         spec.setdefault("activeDeadlineSeconds", deadline)
     annotations = (template.get("metadata") or {}).get("annotations") or {}
     try:
-        asked = read_amounts(pod, annotations)
+        asked, more = read_amounts(pod, annotations)
     except ValueError as error:
         raise UnsuitableError(str(error)) from None
-    spec |= asked.fields | _of_claims(pod, notes) | _settings(annotations)
-    notes += [*asked.notes, *_left_out(pod, annotations)]
+    spec |= asked | _of_claims(pod, notes) | _settings(annotations)
+    notes += [*more, *_left_out(pod, annotations)]
     wanted: Json = {"spec": _cleaned(pod)}
     meta = _metadata(template.get("metadata") or {})
     if meta:

@@ -20,7 +20,6 @@ from partita.kube.errors import (
     WebhookError,
 )
 from partita.kube.events import Events
-from partita.kube.field_owners import without_field_owners
 from partita.models import GPUPartition, GPUServer
 from partita.models.gpu_server import GPUServerStatus
 from partita.models.quantities import format_time, seconds_since
@@ -300,9 +299,7 @@ class PartitionReconciler:
             "spec": server_spec(meta.name, partition.spec.sharing),
         }
         try:
-            return await without_field_owners(
-                self.kube, SERVERS, await self.kube.create(SERVERS, manifest)
-            )
+            return await self._without_field_owners(await self.kube.create(SERVERS, manifest))
         except AlreadyExistsError:
             found = await self.kube.get(SERVERS, name)
             if found["spec"].get("partition") != meta.name:
@@ -314,6 +311,24 @@ class PartitionReconciler:
                 )
                 return None
             return found
+
+    async def _without_field_owners(self, created: dict[str, Any]) -> dict[str, Any]:
+        """Stop the API server from recording the owner of each field of a new GPUServer; return it.
+
+        The record (`metadata.managedFields`) is used by server-side apply, and nobody applies a
+        GPUServer. To keep it takes a good part of each write. The API server starts again when
+        somebody applies the object (https://kubernetes.io/docs/reference/using-api/
+        server-side-apply/#clearing-managedfields, and `skipNonAppliedManager` in
+        k8s.io/apimachinery/pkg/util/managedfields/internal/skipnonapplied.go). If it was written
+        meanwhile, the record stays.
+        """
+        meta = created["metadata"]
+        patch = {"metadata": {"uid": meta["uid"], "managedFields": [{}]}}
+        version = meta["resourceVersion"]
+        try:
+            return await self.kube.patch(SERVERS, meta["name"], patch, resource_version=version)
+        except (ConflictError, NotFoundError):
+            return created
 
     async def _delete_server(self, server: GPUServer) -> None:
         meta = server.metadata

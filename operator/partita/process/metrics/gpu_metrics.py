@@ -1,10 +1,12 @@
-"""The state, the allocations and the use of the GPUs. No I/O."""
+"""The state, the allocations and the use of the GPUs, now and as the meter counts them. No I/O."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import TypeAlias, get_args
 
 from prometheus_client import Metric
 
+from partita.accounting.daily_usage import Amounts
+from partita.accounting.usage_meter import UsageMeter
 from partita.metric import counter, gauge
 from partita.models import GPUServer
 from partita.models.gpu_server import Canary, MPSStatus, RestartReason
@@ -13,9 +15,11 @@ from partita.scheduling.gpu_state import server_state
 from partita.scheduling.idle import unused_since
 from partita.store.state import State
 
-__all__ = ["gpu_metrics"]
+__all__ = ["gpu_metrics", "usage_metrics"]
 
+_GIB = 1 << 30
 _GPU = ("partition", "gpu")
+_OWNER = ("partition", "workload_namespace")
 _Server: TypeAlias = tuple[str, str]
 
 _MPS_STATES = get_args(MPSStatus.model_fields["state"].annotation)
@@ -187,4 +191,38 @@ def _mps(daemons: Mapping[_Server, MPSStatus]) -> Iterator[Metric]:
         "Duration of the last canary client. Absent before the first one has ended.",
         _GPU,
         {gpu: c.duration_milliseconds / 1000 for gpu, c in canaries.items() if c.checks},
+    )
+
+
+def usage_metrics(meter: UsageMeter, state: State) -> Iterator[Metric]:
+    """Yield the amounts since the process started, by partition and, if counted, by namespace."""
+    sums = {owner: its for owner, its in meter.totals.items() if owner[0] in state.partitions}
+    if not meter.by_namespace:
+        # If a counter is missing before its first event, `increase()` does not count that event.
+        sums = {(name, ""): Amounts() for name in state.partitions} | sums
+    yield counter(
+        "partita_allocated_gpu_seconds_total",
+        "Allocated share of a GPU times seconds. The share is that of the allocatable memory, or 1 "
+        "for a GPU that is allocated to one job alone.",
+        _OWNER,
+        {owner: its.gpu_seconds_allocated for owner, its in sums.items()},
+    )
+    yield counter(
+        "partita_used_gpu_seconds_total",
+        "GPU utilization (1 is 100 %) of jobs and workloads times seconds, as measured by the "
+        "agent.",
+        _OWNER,
+        {owner: its.gpu_seconds_used for owner, its in sums.items()},
+    )
+    yield counter(
+        "partita_allocated_memory_byte_seconds_total",
+        "Allocated GPU memory times seconds.",
+        _OWNER,
+        {owner: its.gib_seconds_allocated * _GIB for owner, its in sums.items()},
+    )
+    yield counter(
+        "partita_used_memory_byte_seconds_total",
+        "GPU memory in use by jobs and workloads times seconds, as measured by the agent.",
+        _OWNER,
+        {owner: its.gib_seconds_used * _GIB for owner, its in sums.items()},
     )

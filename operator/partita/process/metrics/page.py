@@ -16,11 +16,10 @@ from partita import __version__
 from partita.accounting.usage_meter import UsageMeter
 from partita.metric import counter, gauge
 from partita.process.metrics.claim_steps import ClaimSteps
-from partita.process.metrics.gpu_metrics import gpu_metrics
+from partita.process.metrics.gpu_metrics import gpu_metrics, usage_metrics
 from partita.process.metrics.policy_metrics import policy_metrics, start_metrics
 from partita.process.metrics.queue_metrics import queue_metrics
 from partita.process.metrics.tally import Tally
-from partita.process.metrics.usage_metrics import usage_metrics
 from partita.scheduling.policy_runner import PolicyRunner
 from partita.store.state import State
 from partita_policies.start_times.calibration import Accuracy

@@ -5,6 +5,7 @@ the UID of the Pod as precondition, and the claim is planned again after each. S
 relies on a state that has changed meanwhile.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -200,7 +201,7 @@ class ClaimAllocations:
             grace = None if eviction.grace is None else min(eviction.grace, pod.grace)
             await self.kube.evict(pod.name, pod.namespace, uid=pod.uid, grace=grace)
         except UnavailableError as error:
-            if error.status != _TOO_MANY_REQUESTS and "PodDisruptionBudget" not in error.message:
+            if not _OF_A_BUDGET.search(error.message):
                 raise
             self.claims.not_evicted(uid, self.state.now())
             self.events.warn(
@@ -256,6 +257,7 @@ def _prepared(claim: ClaimView, why: WaitingReason) -> dict[str, Any] | None:
 
 _LONGEST = 512
 """Characters of what is said of an eviction."""
-_TOO_MANY_REQUESTS = 429
-"""Answer to the eviction of a Pod that a PodDisruptionBudget protects; of one that several protect
-it is 500 (https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/)."""
+_OF_A_BUDGET = re.compile("disruption ?budget", re.IGNORECASE)
+"""Finds in an answer that a PodDisruptionBudget protects the Pod (429), or that several do (500)
+(pkg/registry/core/pod/storage/eviction.go in k8s.io/kubernetes). An API server that has too many
+requests also answers 429."""

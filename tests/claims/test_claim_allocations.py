@@ -7,8 +7,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from partita.claims.claim_allocations import ClaimAllocations
-from partita.claims.claim_lifecycle import CLEARED_WITHIN
+from partita.claims.claim_lifecycle import CLEARED_WITHIN, RefusedMemory
 from partita.claims.claim_reconciler import ClaimReconciler
+from partita.claims.refused_memories import add_refused
 from partita.kube.errors import UnavailableError
 from partita.pods.claim_allocation import claim_allocation, slice_parameters
 from partita.scheduling.demand import Demand
@@ -23,6 +24,7 @@ from support.builders import (
     gpus_up,
     partition_body,
     pod_status,
+    profile_body,
     server_body,
 )
 from support.claims import claim_body, claim_entry, claiming_pod_body
@@ -134,3 +136,14 @@ async def test_a_claim_that_is_deleted_while_it_is_prepared_is_let_go() -> None:
     with capture_logs() as logs:
         assert await world.carry_out() == [("patch", "serve-1-gpu")]
     assert logs == []
+
+
+async def test_refused_memory_is_added_to_a_profile_that_no_watch_has_told_of() -> None:
+    kube, state, refused = (
+        FakeKube(profile_body()),
+        a_state(),
+        RefusedMemory("team-a", "resnet", GIB),
+    )
+    for _ in range(2):
+        assert await add_refused(kube, state, refused, START)  # type: ignore[arg-type]
+    assert state.profiles.refused("team-a", "resnet") == GIB

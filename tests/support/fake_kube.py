@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
-from partita.kube.client import CLAIMS, JOBS, PODS, SERVERS, Kind
+from partita.kube.client import CLAIMS, JOBS, PODS, PROFILES, SERVERS, Kind
 from partita.kube.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -74,7 +74,7 @@ class FakeKube:
         self, kind: Kind, name: str, patch: dict[str, Any], *, resource_version: str = "", **_: Any
     ) -> dict[str, Any]:
         self.writes.append(("patch", name, patch))
-        assert kind in {JOBS, PODS, SERVERS, CLAIMS}
+        assert kind in {JOBS, PODS, SERVERS, CLAIMS, PROFILES}
         await self.answers.wait()
         self._meet()
         if name not in self.objects:

@@ -13,9 +13,10 @@ from typing import Any, Final
 
 import structlog
 
-from partita.claims.claim_lifecycle import ClaimPlan, Eviction, RefusedMemory
+from partita.claims.claim_lifecycle import ClaimPlan, Eviction
 from partita.claims.claim_reconciler import ClaimReconciler
 from partita.claims.ledger_writes import write_ledger
+from partita.claims.refused_memories import add_refused
 from partita.claims.restored_allocations import restore_entries
 from partita.constants import (
     ANNOTATION_ESTIMATED_START,
@@ -23,11 +24,9 @@ from partita.constants import (
     ANNOTATION_STATUS,
     CLAIM_FINALIZER,
 )
-from partita.kube.client import CLAIMS, PODS, PROFILES, Kube
+from partita.kube.client import CLAIMS, PODS, Kube
 from partita.kube.errors import ConflictError, KubernetesError, NotFoundError, UnavailableError
 from partita.kube.events import Events
-from partita.models.profile import profile_name
-from partita.models.quantities import format_memory, format_time
 from partita.pause import Pause
 from partita.pods.claim_allocation import claim_allocation, slice_parameters
 from partita.scheduling.allocated_claim import allocated_why
@@ -75,7 +74,7 @@ class ClaimAllocations:
                 if not plan.writes:
                     return
                 if plan.remember is not None:
-                    if not await self._remember(plan.remember, now):
+                    if not await add_refused(self.kube, self.state, plan.remember, now):
                         self.claims.record(uid).not_remembered = True
                     continue
                 if plan.evict is not None and plan.eviction is not None:
@@ -99,40 +98,6 @@ class ClaimAllocations:
             after = self.kube.times.retry_after
         finally:
             self._queue.done(uid, after)
-
-    async def _remember(self, refused: RefusedMemory, now: datetime) -> bool:
-        """Write to the history of an application with how much memory one of its Pods ran out.
-
-        The next Pod of the application then asks for more, also after its claim is gone. Return
-        False if that is not possible.
-        """
-        namespace, application = refused.namespace, refused.application
-        spec = {
-            "refused": format_memory(refused.memory),
-            "lastRun": format_time(now),
-        }
-        found = self.state.profiles.preferred(namespace, application)
-        try:
-            if found is not None:
-                body = await self.kube.patch(
-                    PROFILES,
-                    found.metadata.name,
-                    {"spec": spec},
-                    namespace=namespace,
-                    resource_version=found.metadata.resource_version,
-                )
-            else:
-                meta = {"name": profile_name(application), "namespace": namespace}
-                new = {"metadata": meta, "spec": {"application": application, **spec}}
-                body = await self.kube.create(PROFILES, new)
-        except (ConflictError, UnavailableError):
-            raise
-        except KubernetesError as error:
-            told = str(error)
-            self._log.warning("refused memory not kept", application=application, error=told)
-            return False
-        self.state.apply_profile(body)
-        return True
 
     async def _write(self, uid: str, plan: ClaimPlan) -> None:
         claim = self.state.claims[self.state.holder(uid)]

@@ -56,6 +56,8 @@ class Lease:
     def __post_init__(self) -> None:
         self._period = self.duration / 5
         self._valid_until = 0.0
+        self._has_written = False
+        """Whether the Lease may be that of this process: a write without an answer counts."""
         self._record: tuple[Any, Any] | None = None
         self._free_at = 0.0
         """Time until which another process may be the leader, even if the Lease was deleted."""
@@ -72,7 +74,8 @@ class Lease:
     async def acquire(self, stopped: Callable[[], bool] = lambda: False) -> bool:
         """Wait until this process is the leader; return False if it is stopped before.
 
-        Whoever is stopped waits for the answer to its last request, and may have to `release`.
+        Whoever is stopped waits for the answer to its last request, and may have to `release`. If
+        there was no answer, the Lease may be its own all the same, and is released here.
         """
         logged = ""
         while not stopped():
@@ -84,6 +87,7 @@ class Lease:
                 logged = holder
                 self._log.info("waiting for the lease", holder=holder)
             await asyncio.sleep(min(LOOK_EVERY, self._period))
+        await self.release()
         return False
 
     async def keep(self) -> None:
@@ -102,20 +106,24 @@ class Lease:
 
     async def release(self) -> None:
         """Release the Lease, so that another process can acquire it at once."""
-        if not self.held():
+        if not self._has_written:
             return
         self._valid_until = 0.0
         try:
-            while True:
-                lease = await self.kube.get(LEASES, self.name, self.namespace)
-                if lease["spec"].get("holderIdentity") != self.identity:
-                    return
-                lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
-                with suppress(ConflictError):  # a renewal was still under way
-                    await self.kube.replace(LEASES, lease)
-                    return
-        except KubernetesError as error:
+            async with asyncio.timeout(self.duration):
+                await self._give_back()
+        except (KubernetesError, TimeoutError) as error:
             self._log.warning("lease not released", error=str(error))
+
+    async def _give_back(self) -> None:
+        while True:
+            lease = await self.kube.get(LEASES, self.name, self.namespace)
+            if lease["spec"].get("holderIdentity") != self.identity:
+                return
+            lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
+            with suppress(ConflictError):  # a renewal was still under way
+                await self.kube.replace(LEASES, lease)
+                return
 
     async def _try(self, *, lapsed: bool = False) -> str | None:
         """Acquire or renew the Lease; return its holder if that is another process.
@@ -142,6 +150,7 @@ class Lease:
                 # The Lease was deleted by hand. Its holder creates it again at its next renewal.
                 return str(self._record[0]) if self._record is not None else "nobody"
             meta = {"name": self.name, "namespace": self.namespace}
+            self._has_written = True
             try:
                 await self.kube.create(LEASES, {"metadata": meta, "spec": self._spec({}, 0)})
             except AlreadyExistsError:
@@ -167,6 +176,7 @@ class Lease:
         self._free_at = 0.0
         changes = int(spec.get("leaseTransitions") or 0) + (holder != self.identity)
         lease["spec"] = self._spec(spec, changes)
+        self._has_written = True
         try:
             await self.kube.replace(LEASES, lease)
         except ConflictError:

@@ -16,7 +16,8 @@ def by_token(**rights: set[str]) -> tuple[ByToken, Reviews]:
 
 
 @pytest.mark.parametrize(
-    "header", ["", "Bearer", "Bearer  ", "Basic dTpw", "ada", "Bearer " + "x" * 20_000]
+    "header",
+    ["", "Bearer", "Bearer  ", "Basic dTpw", "ada", "Bearer " + "x" * 20_000, "Bearer \udcff"],
 )
 async def test_what_is_no_token_is_refused_without_asking(header: str) -> None:
     console, reviews = by_token(ada={"gpupartitions"})

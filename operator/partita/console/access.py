@@ -67,7 +67,8 @@ def token_of(authorization: str) -> str:
     """
     scheme, _, token = authorization.partition(" ")
     token = token.strip()
-    if scheme.lower() != "bearer" or not token or len(token) > _MAX_TOKEN:
+    readable = token.isascii() and 0 < len(token) <= _MAX_TOKEN
+    if scheme.lower() != "bearer" or not readable:
         raise SignInError
     return token
 

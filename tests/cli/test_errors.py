@@ -167,7 +167,8 @@ def test_a_quantity_is_printed_as_kubectl_reads_it(invoke) -> None:
     result = invoke(*args, "--gpu-memory", "1e9", "--env", "RATE=1e5")
     assert "  gpuMemory: '1000000000'\n" in result.stdout
     assert "value: '1e5'\n" in result.stdout
-    result = invoke(*args, "--gpu-memory", "12Gi")
+    result = invoke(*args, "--gpu-memory", "12Gi", "--env", "NAME=\N{ROCKET}")
+    assert "value: \N{ROCKET}\n" in result.stdout
     assert "  gpuMemory: 12Gi\n" in result.stdout
 
 

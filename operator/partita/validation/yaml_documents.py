@@ -249,11 +249,12 @@ def _finite(node: Node, number: float) -> float:
 
 
 def _characters(node: Node, text: str) -> str:
-    if any("\ud800" <= c <= "\udfff" for c in text):
+    try:  # JSON may write a character as a pair of surrogates
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError as error:
         raise _InvalidDocumentError(
             node, "half of a surrogate pair is no character: write the whole one"
-        )
-    return text
+        ) from error
 
 
 def _shown(tag: str) -> str:

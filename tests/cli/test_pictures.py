@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from math import inf, nan
 
 import pytest
 from rich.console import Console
@@ -70,6 +71,7 @@ def test_top_draws_slices_their_use_and_the_queue(text_golden, width: int) -> No
 
 def test_a_script_reads_bytes_and_seconds() -> None:
     (_, shared) = as_data(partitions_view(state_of(cluster()), NOW))
+    assert as_data([1.5, inf, nan]) == [1.5, None, None]
     assert (shared["mode"], shared["policy"], shared["wanted"]) == ("MPS", "fifo", 2)
     (gpu, unready) = shared["gpus"]
     assert unready["state"] == "Unready"

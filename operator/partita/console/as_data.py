@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date
 from enum import Enum
+from math import isfinite
 from typing import Any
 
 __all__ = ["as_data", "camel_case"]
@@ -19,7 +20,7 @@ def as_data(value: Any, time: Callable[[Any], Any] = lambda when: when.isoformat
     """Return dictionaries and lists; the fields of dataclasses and models are in camelCase.
 
     Memory in bytes and durations in seconds are numbers. Every field is there, also one without a
-    value.
+    value, or whose value is infinite or no number, which JSON lacks.
 
     Parameters
     ----------
@@ -29,6 +30,8 @@ def as_data(value: Any, time: Callable[[Any], Any] = lambda when: when.isoformat
     match value:
         case Enum():
             return value.value
+        case float() if not isfinite(value):
+            return None
         case date():  # a datetime is one, too
             return time(value)
         case Mapping():

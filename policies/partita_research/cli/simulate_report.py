@@ -2,9 +2,8 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from math import inf
 from statistics import fmean
-from typing import Any, cast
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -229,7 +228,7 @@ def report_data(
         "policies": [
             {
                 "policy": name,
-                **_as_json(mean_figures(results)),
+                **mean_figures(results),
                 "makespanInterval": half_width([result.makespan for result in results]),
                 "runs": list(map(_run, workloads, results)),
             }
@@ -241,12 +240,6 @@ def report_data(
     }
 
 
-def _as_json(figures: Figures) -> Figures:
-    """Return figures without infinity, which JSON lacks."""
-    finite = {name: None if value == inf else value for name, value in figures.items()}
-    return cast("Figures", finite)
-
-
 def _run(seed: int, result: Result) -> SimulatedRun:
     record: SimulatedRecord = {
         "jobs": result.jobs,
@@ -254,4 +247,4 @@ def _run(seed: int, result: Result) -> SimulatedRun:
         "timeline": result.timeline,
         "seconds": result.seconds,
     }
-    return {"seed": seed, **_as_json(figures_of(result)), "result": record}
+    return {"seed": seed, **figures_of(result), "result": record}

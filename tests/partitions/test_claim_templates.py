@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -9,6 +10,7 @@ import pytest
 
 from partita.kube.client import CLAIM_TEMPLATES, Kind
 from partita.kube.errors import AlreadyExistsError, NotFoundError, UnavailableError
+from partita.kube.turns import Turns
 from partita.models import GPUPartition
 from partita.models.template_name import TemplateName
 from partita.partitions.claim_templates import (
@@ -84,6 +86,7 @@ class Cluster:
         self.state = a_state(*bodies)
         self.kube, self.notes = Kube(), Notes()
         self.kube.times = Times(check_templates=0.1, unused_template=unused_template)
+        self.kube.turns = Turns()
         self.templates = ClaimTemplates(self.kube, self.state, self.notes)  # type: ignore[arg-type]
 
     def pod(self, body: dict[str, Any], *, deleted: bool = False) -> None:
@@ -138,28 +141,33 @@ async def test_a_name_that_cannot_be_read_is_told_unless_a_user_made_such_a_temp
     assert "such as partita-shared-6144mi" in cluster.notes.said["serve-2"]
 
 
-async def test_thousands_of_sizes_of_one_namespace_do_not_delay_another():
-    cluster = Cluster(partition_body(), namespace_body("team-b"))
-    created: list[str] = []
-    create = cluster.kube.create
-
-    async def slow(kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
-        if len(created) == 4:  # while the others wait
-            cluster.pod(waiting_pod("single", TemplateName("", 1 << 30), namespace="team-b"))
-        stored = await create(kind, body)
-        created.append(body["metadata"]["namespace"])
-        return stored
-
-    cluster.kube.create = slow  # type: ignore[method-assign]
+async def test_a_namespace_gets_templates_of_a_limited_number_of_sizes():
+    cluster = Cluster(partition_body())
     for number in range(MOST + 20):
         cluster.pod(waiting_pod(f"many-{number}", TemplateName("", (number + 7) << 30)))
     async with running(cluster.templates.run()):
         await until(lambda: "NoClaimTemplate" in cluster.notes.said.get(f"many-{MOST + 19}", ""))
         await cluster.checked()
     assert len(cluster.notes.said) == 20, "a Pod whose template exists is told nothing"
-    assert created.index("team-b") <= 6
-    assert created.count("team-a") == MOST
+    assert len(cluster.kube.templates) == MOST
     assert "has 100 ResourceClaimTemplates" in cluster.notes.said[f"many-{MOST + 19}"]
+
+
+async def test_a_slow_webhook_of_one_namespace_and_a_slow_list_delay_no_other():
+    cluster = Cluster(partition_body(), namespace_body("team-b"))
+    create, never = cluster.kube.create, asyncio.Event()
+
+    async def slow(kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
+        if body["metadata"]["namespace"] == "team-a":
+            await never.wait()
+        return await create(kind, body)
+
+    cluster.kube.create = slow  # type: ignore[method-assign]
+    cluster.kube.list = lambda *_, **__: never.wait()  # type: ignore[method-assign, assignment]
+    async with running(cluster.templates.run()):
+        cluster.pod(waiting_pod())
+        cluster.pod(waiting_pod("other", namespace="team-b"))
+        await until(lambda: str(SIX) in cluster.kube.templates)
 
 
 @pytest.mark.parametrize(("unused", "named", "kept"), [
@@ -206,15 +214,12 @@ def means(name: TemplateName, *bodies: dict[str, Any]) -> str:
     return found if isinstance(found, str) else found.metadata.name
 
 
-def test_a_name_without_a_partition_means_the_only_one_of_the_namespace():
+def test_a_name_means_the_partition_in_it_or_the_only_one_of_the_namespace():
     assert means(SIX, partition_body()) == "shared"
     assert means(SIX, partition_body(), partition_body("vision", **VISION)) == "shared"
     assert "no GPUPartition serves namespace team-a" in means(SIX, partition_body(**VISION))
     said = means(SIX, partition_body(), partition_body("other"))
     assert "(other, shared): write one in the annotation partita.dev/partition" in said
-
-
-def test_a_name_with_a_partition_means_that_one():
     named = TemplateName("other", 6 << 30)
     assert means(named, partition_body(), partition_body("other")) == "other"
     assert "GPUPartition other does not exist (existing: shared)" in means(named, partition_body())

@@ -3,8 +3,8 @@
 kube-controller-manager creates the claim of a Pod as soon as the template exists
 (pkg/controller/resourceclaim in k8s.io/kubernetes).
 
-Namespaces take turns, and each has a limited number of templates. So Pods that name thousands of
-sizes do not delay those of other namespaces.
+Each namespace is served by itself, and has a limited number of templates. So Pods that name
+thousands of sizes, or a slow admission webhook, do not delay those of other namespaces.
 """
 
 import asyncio
@@ -40,6 +40,8 @@ Json = dict[str, Any]
 
 MOST: Final = 100
 """Templates of one namespace. An assumption: programs need fewer sizes."""
+_CONCURRENT: Final = 8
+"""Maximum number of concurrent requests. An assumption: more would delay allocations."""
 
 
 @dataclass
@@ -59,8 +61,13 @@ class ClaimTemplates:
         """Names of the templates that each namespace lacks, and the Pods that name them, by UID."""
         self._existing: dict[str, set[str]] = {}
         """Names of the templates by namespace."""
+        self._expired: dict[str, dict[str, str]] = {}
+        """UIDs of the templates to delete, by namespace and name."""
         self._unused_since: dict[str, float] = {}
         """Time since which no Pod names a template, by UID of the template."""
+        self._served: set[str] = set()
+        """The namespaces in which templates are being created or deleted."""
+        self._slots = asyncio.Semaphore(_CONCURRENT)
         self._log = structlog.get_logger().bind(part="templates")
 
     def pod_changed(self, uid: str) -> None:
@@ -79,30 +86,47 @@ class ClaimTemplates:
 
     async def run(self) -> NoReturn:
         """Create and delete templates until cancelled."""
-        clock = asyncio.get_running_loop().time
-        due = clock()
-        while True:
-            if clock() >= due:
-                due = clock() + self.kube.times.check_templates
-                self._asking = {}
-                for pod in self.state.pods.values():
-                    self._ask(pod)
-                await self._delete_unused(clock())
-            self._changed.clear()
-            for namespace in list(self._asking):
-                await self._create_next(namespace)
-            if not self._asking:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout_at(due):
-                        await self._changed.wait()
+        self._served.clear()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._check())
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                both = *self._expired.items(), *self._asking.items()
+                for namespace in {one for one, names in both if names} - self._served:
+                    self._served.add(namespace)
+                    group.create_task(self._serve(namespace))
 
-    async def _create_next(self, namespace: str) -> None:
+    async def _check(self) -> NoReturn:
+        """Look again and again at all Pods, and then at all templates."""
+        while True:
+            self._asking = {}
+            for pod in self.state.pods.values():
+                self._ask(pod)
+            self._changed.set()
+            await self._find_expired(asyncio.get_running_loop().time())
+            self._changed.set()
+            await asyncio.sleep(self.kube.times.check_templates)
+
+    async def _serve(self, namespace: str) -> None:
+        """Delete what a namespace does not need, then create what it lacks, one by one."""
+        try:
+            while True:
+                async with self._slots:
+                    if expired := self._expired.get(namespace):
+                        await self._delete(namespace, *expired.popitem())
+                    elif lacks := self._asking.get(namespace):
+                        await self._create_next(namespace, lacks)
+                    else:
+                        return
+                await self.kube.turns.next()
+        finally:
+            self._served.discard(namespace)
+
+    async def _create_next(self, namespace: str, lacks: dict[str, dict[str, PodView]]) -> None:
         """Create one of the templates that a namespace lacks."""
-        lacks = self._asking[namespace]
         name = next(iter(lacks))
         pods = lacks.pop(name)
-        if not lacks:
-            del self._asking[namespace]
         problem = await self._create(name, namespace)
         for pod in pods.values() if problem else ():
             self.events.warn(pod.subject, "NoClaimTemplate", problem)
@@ -114,7 +138,7 @@ class ClaimTemplates:
         found = partition_for(name, namespace, self.state)
         if isinstance(found, str):
             return found
-        existing = self._existing.setdefault(namespace, set())
+        existing = self._existing.get(namespace, set())
         if text in existing:
             return ""
         if len(existing) >= MOST:
@@ -129,7 +153,7 @@ class ClaimTemplates:
             return ""
         except KubernetesError as error:
             return f"ResourceClaimTemplate {name} cannot be created: {error.message}"
-        existing.add(text)
+        self._existing.setdefault(namespace, set()).add(text)  # all were listed meanwhile
         self._log.info("created", namespace=namespace, template=text)
         return ""
 
@@ -144,32 +168,34 @@ class ClaimTemplates:
             return True  # it is asked again soon
         return bool(listed)
 
-    async def _delete_unused(self, now: float) -> None:
+    async def _delete(self, namespace: str, name: str, uid: str) -> None:
+        with suppress(KubernetesError):  # it is gone, or this is tried again soon
+            await self.kube.delete(CLAIM_TEMPLATES, name, namespace, uid=uid)
+
+    async def _find_expired(self, now: float) -> None:
         own = ",".join(f"{key}={value}" for key, value in PART_OF.items())
         try:
             listed, _ = await self.kube.list(CLAIM_TEMPLATES, label_selector=own)
         except KubernetesError:
             return  # the kind is not served, or this is tried again soon
-        self._existing = {}
+        self._existing, self._expired = {}, {}
         pods = (p for p in self.state.pods.values() if p.alive)
-        used = {(p.namespace, str(name)) for p in pods for name in _named(p)}
+        used = {(p.namespace, claim.template) for p in pods for claim in p.workload.claims}
         unused: dict[str, float] = {}
         for one in listed:
             meta = one["metadata"]
-            existing = self._existing.setdefault(meta["namespace"], set())
-            existing.add(meta["name"])
-            name = TemplateName.parse(meta["name"])
-            if name is None:
+            name, namespace, uid = meta["name"], meta["namespace"], meta["uid"]
+            existing = self._existing.setdefault(namespace, set())
+            existing.add(name)
+            parsed = TemplateName.parse(name)
+            if parsed is None:
                 continue  # it has another purpose
-            if (meta["namespace"], meta["name"]) not in used:
-                unused[meta["uid"]] = self._unused_since.get(meta["uid"], now)
-            expired = now - unused.get(meta["uid"], now) >= self.kube.times.unused_template
-            if expired or not self._serves(one, name):
-                with suppress(KubernetesError):  # it is gone, or this is tried again soon
-                    await self.kube.delete(
-                        CLAIM_TEMPLATES, meta["name"], meta["namespace"], uid=meta["uid"]
-                    )
-                existing.discard(meta["name"])
+            if (namespace, name) not in used:
+                unused[uid] = self._unused_since.get(uid, now)
+            expired = now - unused.get(uid, now) >= self.kube.times.unused_template
+            if expired or not self._serves(one, parsed):
+                self._expired.setdefault(namespace, {})[name] = uid
+                existing.discard(name)
         self._unused_since = unused
 
     def _serves(self, template: Json, name: TemplateName) -> bool:
@@ -178,13 +204,6 @@ class ClaimTemplates:
         requests = (template["spec"]["spec"].get("devices") or {}).get("requests") or ()
         classes = [(one.get("exactly") or {}).get("deviceClassName") for one in requests]
         return not isinstance(found, str) and classes == [device_class_of(found.metadata.name)]
-
-
-def _named(pod: PodView) -> list[TemplateName]:
-    """Return the templates of the operator that a Pod names."""
-    templates = (claim.template for claim in pod.workload.claims if claim.template)
-    found = map(TemplateName.parse, templates)
-    return [name for name in found if name is not None]
 
 
 def _missing(pod: PodView) -> list[str]:

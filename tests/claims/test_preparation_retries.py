@@ -19,6 +19,8 @@ from support.builders import (
     take,
 )
 from support.fake_kube import DOWN, FakeKube
+from support.meanwhile import running
+from support.polling import until
 
 PREPARING = [{"type": "PodReadyToStartContainers", "status": "False"}]
 PREPARED = [{"type": "PodReadyToStartContainers", "status": "True"}]
@@ -88,8 +90,19 @@ async def test_it_waits_for_an_agent_that_is_away_and_begins_anew_when_it_is_bac
     assert await world.written_within(90) == [66, 76]
 
 
+SERVER_POD = server_pod_body("shared-0") | {"status": {"phase": "Pending", "conditions": PREPARING}}
+
+
+async def test_no_pod_waits_for_the_answer_about_another() -> None:
+    world = World(server(), pod(PREPARING), SERVER_POD)
+    await world.retries.retry()
+    world.clock = 5.0
+    world.kube.answers.clear()
+    async with running(world.retries.retry()):
+        await until(lambda: len(world.kube.writes) == 2)
+
+
 async def test_a_server_pod_is_retried_before_its_gpu_is_ready() -> None:
-    body = server_pod_body("shared-0") | {"status": {"phase": "Pending", "conditions": PREPARING}}
-    world = World(server("False"), body)
+    world = World(server("False"), SERVER_POD)
     world.kube.errors = [DOWN]  # a write that fails is repeated later
     assert await world.written_within(20) == [5, 15]

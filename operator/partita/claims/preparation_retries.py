@@ -18,6 +18,7 @@ import structlog
 from partita.constants import ANNOTATION_PREPARE
 from partita.kube.client import PODS, Kube
 from partita.kube.errors import KubernetesError
+from partita.kube.namespace_slots import NamespaceSlots
 from partita.models.quantities import format_time
 from partita.pause import Pause
 from partita.store.state import State
@@ -43,23 +44,26 @@ class PreparationRetries:
     def __post_init__(self) -> None:
         self._pauses: dict[str, Pause] = {}
         """Until the next retry, by UID of each Pod that is being prepared."""
+        self._slots = NamespaceSlots(most=16, of_a_namespace=4)
         self._log = structlog.get_logger().bind(part="pods")
 
     async def run(self) -> NoReturn:
         """Retry until cancelled."""
-        while True:
-            await asyncio.sleep(_EVERY)
-            await self.retry()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await asyncio.sleep(_EVERY)
+                group.create_task(self.retry())
 
     async def retry(self) -> None:
-        """Retry the Pods that are due."""
-        pods, now = self._preparing(), self.state.now()
+        """Retry the Pods that are due, so that none waits for the answer about another."""
+        pods, now, due = self._preparing(), self.state.now(), list[PodView]()
         first = Pause(now, now + _RETRY_AFTER)
         self._pauses = {uid: self._pauses.get(uid, first) for uid in pods}
         for uid, pause in sorted(self._pauses.items()):
             if not pause.holds(now):
                 self._pauses[uid] = Pause.of(now, 2 * (pause.until - pause.since).total_seconds())
-                await self._retry(pods[uid])
+                due.append(pods[uid])
+        await asyncio.gather(*map(self._retry, due))
 
     def _preparing(self) -> dict[str, PodView]:
         """Return the Pods that are being prepared and whose GPU takes Pods, by UID."""
@@ -85,7 +89,8 @@ class PreparationRetries:
         notes = {ANNOTATION_PREPARE: format_time(self.state.now())}
         patch = {"metadata": {"uid": pod.uid, "annotations": notes}}
         try:
-            body = await self.kube.patch(PODS, pod.name, patch, namespace=pod.namespace)
+            async with self._slots.of(pod.namespace):
+                body = await self.kube.patch(PODS, pod.name, patch, namespace=pod.namespace)
         except KubernetesError as error:
             self._log.info("preparation not retried", pod=pod.key, error=str(error))
             return

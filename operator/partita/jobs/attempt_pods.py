@@ -11,7 +11,6 @@ import re
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final
-from weakref import WeakValueDictionary
 
 import structlog
 
@@ -27,6 +26,7 @@ from partita.kube.errors import (
     WebhookError,
 )
 from partita.kube.events import Events
+from partita.kube.namespace_slots import NamespaceSlots
 from partita.models import SharedGPUJob
 from partita.pods.allocation import JobAllocation
 from partita.pods.job_pod import JobPod, build_job_pod, job_labels, pod_name
@@ -75,9 +75,8 @@ class AttemptPods:
     kube: Kube
     state: State
     events: Events
-    _creations: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_CONCURRENT))
-    _of_namespaces: WeakValueDictionary[str, asyncio.Semaphore] = field(
-        default_factory=WeakValueDictionary
+    _creations: NamespaceSlots = field(
+        default_factory=lambda: NamespaceSlots(_CONCURRENT, _OF_A_NAMESPACE)
     )
     _pod_deletions: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(_CONCURRENT)
@@ -103,9 +102,7 @@ class AttemptPods:
         """
         claim = _claim(job, wanted, threads)
         made = build_job_pod(job, wanted)
-        slots = asyncio.Semaphore(_OF_A_NAMESPACE)
-        slots = self._of_namespaces.setdefault(job.metadata.namespace, slots)
-        async with slots, self._creations:
+        async with self._creations.of(job.metadata.namespace):
             problem, found = await asyncio.gather(
                 self._create_claim(job, claim), self._create_pod(job, made)
             )

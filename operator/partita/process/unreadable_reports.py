@@ -1,5 +1,6 @@
 """Reports objects that cannot be read: in the log, by an Event and in a condition."""
 
+import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -9,6 +10,7 @@ import structlog
 from partita.kube.client import JOBS, PARTITIONS, Kind, Kube
 from partita.kube.errors import ConflictError, KubernetesError, NotFoundError
 from partita.kube.events import Events
+from partita.kube.namespace_slots import NamespaceSlots
 from partita.models import Condition, ObjectMeta
 from partita.models.conditions import READABLE, clipped
 from partita.models.crd import RESOURCES
@@ -33,14 +35,16 @@ class UnreadableReports:
     def __post_init__(self) -> None:
         self._reported: dict[str, str] = {}
         """The problem that was reported last, by UID."""
+        self._slots = NamespaceSlots(most=4, of_a_namespace=1)
         self._log = structlog.get_logger().bind(part="unreadable")
 
     async def run(self) -> None:
-        """Report until cancelled."""
-        while True:
-            for uid in await self.state.unreadable.changed.get(1):
-                await self._look_at(uid)
-            await self.kube.turns.next()
+        """Report until cancelled, so that no report waits for the answer to another."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                for uid in await self.state.unreadable.changed.get(1):
+                    group.create_task(self._look_at(uid))
+                await self.kube.turns.next()
 
     async def _look_at(self, uid: str) -> None:
         if (one := self.state.unreadable.get(uid)) is None:
@@ -65,14 +69,15 @@ class UnreadableReports:
 
     async def _write(self, kind: Kind, one: Unreadable) -> None:
         try:
-            await self.kube.patch(
-                kind,
-                one.name,
-                {"status": {"conditions": _with(one)}},
-                namespace=one.namespace,
-                subresource="status",
-                resource_version=str(one.version),
-            )
+            async with self._slots.of(one.namespace):
+                await self.kube.patch(
+                    kind,
+                    one.name,
+                    {"status": {"conditions": _with(one)}},
+                    namespace=one.namespace,
+                    subresource="status",
+                    resource_version=str(one.version),
+                )
         except (ConflictError, NotFoundError):
             return  # the watch delivers a newer version
         except KubernetesError as error:

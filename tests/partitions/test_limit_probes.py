@@ -134,18 +134,7 @@ async def test_a_probe_is_not_taken_for_the_server_pod():
     assert (server.name, probe.name) == ("shared-0", "shared-0-probe")
 
 
-async def test_the_next_probe_is_created_only_after_a_pause():
-    kube, state = FakeKube(), a_world()
-    probes = LimitProbes(kube, state, SETTINGS)  # type: ignore[arg-type]
-    await reconcile(probes, state)
-    assert state.probe_pod(state.servers["shared-0"]) is not None
-    state.apply_pod(probe_body(), deleted=True)
-    kube.objects.clear()
-    await reconcile(probes, state)
-    assert kube.created == ["shared-0-probe"]
-
-
-async def test_a_probe_gets_a_claim_of_its_gpu_which_is_deleted_with_it():
+async def test_a_probe_gets_a_claim_which_is_deleted_with_it_and_the_next_one_comes_after_a_pause():
     kube, state = FakeKube(), a_world()
     probes = LimitProbes(kube, state, SETTINGS)  # type: ignore[arg-type]
     await reconcile(probes, state)
@@ -155,6 +144,11 @@ async def test_a_probe_gets_a_claim_of_its_gpu_which_is_deleted_with_it():
     assert claim["metadata"]["namespace"] == SERVER_NAMESPACE
     (result,) = claim["status"]["allocation"]["devices"]["results"]
     assert result["pool"] == "shared-0"
+    assert state.probe_pod(state.servers["shared-0"]) is not None
+    state.apply_pod(probe_body(), deleted=True)
+    kube.objects.clear()
+    await reconcile(probes, state)
+    assert kube.created == ["shared-0-probe"]
 
 
 async def test_a_probe_whose_claim_an_earlier_operator_did_not_create_gets_it_once():
@@ -164,9 +158,6 @@ async def test_a_probe_whose_claim_an_earlier_operator_did_not_create_gets_it_on
         await reconcile(LimitProbes(kube, state, SETTINGS), state)  # type: ignore[arg-type]
     assert kube.objects.keys() == {CLAIM}
     assert [name for verb, name, _ in kube.writes if verb == "patch"] == [CLAIM]
-
-
-async def test_a_probe_of_an_earlier_gpu_server_is_waited_for():
-    kube, state = FakeKube(probe_body()), a_world()
+    kube, state = FakeKube(probe_body()), a_world()  # one of an earlier GPUServer is waited for
     await reconcile(LimitProbes(kube, state, SETTINGS), state)  # type: ignore[arg-type]
     assert kube.created == []

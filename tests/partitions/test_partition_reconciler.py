@@ -77,8 +77,10 @@ async def look(kube: Kube, state: State) -> None:
         await until(lambda: not (not kube.emptied and state.server_pod("shared-0") is None))
 
 
-async def test_a_gpu_that_lost_its_pod_is_forgotten(state: State):
-    kube = Kube()
+async def test_a_gpu_that_lost_its_pod_is_forgotten_while_another_gets_one(state: State):
+    kube, fresh = Kube(), {"status": {"uuid": ""}, "conditions": {}}
+    state.apply_partition(partition_body("other"))
+    state.apply_server(server_body("other-0", partition="other", **fresh))
     await look(kube, state)
     assert set(kube.emptied) == {"shared-0"}
 

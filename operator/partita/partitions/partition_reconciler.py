@@ -1,5 +1,6 @@
 """Reconciles the GPUServers, server Pods and disruption budgets of partitions."""
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -61,6 +62,10 @@ class PartitionReconciler:
 
     def __post_init__(self) -> None:
         self._queue = self.state.queues.gpu_servers
+        self._underway: set[str] = set()
+        """Names of partitions that are being reconciled."""
+        self._again: set[str] = set()
+        """Those of them that have changed meanwhile."""
         self._probes = LimitProbes(self.kube, self.state, self.settings)
         self._budgets: dict[str, tuple[str, bool]] = {}
         """By GPUServer name: the UID for which the budget was last written, and whether the budget
@@ -70,20 +75,33 @@ class PartitionReconciler:
         self._log = structlog.get_logger().bind(part="partitions")
 
     async def run(self) -> None:
-        """Reconcile partitions until cancelled."""
-        while True:
-            for name in sorted(await self._queue.get()):
-                try:
-                    problem = await self._reconcile(name)
-                except KubernetesError as error:
-                    problem = _refused(error)
-                except Exception as error:  # noqa: BLE001 - a bug that affects one partition
-                    self._log.exception("partition not reconciled", partition=name)
-                    problem = _refused(error)
-                if problem is not None:
-                    self._log.warning("partition not set up", partition=name, error=problem.message)
-                    self._queue.add_after(name, RETRY_AFTER)
-                self._note(name, problem)
+        """Reconcile partitions until cancelled: no slow request of one delays another."""
+        self._underway.clear()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                for name in sorted(await self._queue.get()):
+                    if name in self._underway:
+                        self._again.add(name)
+                    else:
+                        self._underway.add(name)
+                        group.create_task(self._process(name))
+
+    async def _process(self, name: str) -> None:
+        try:
+            problem = await self._reconcile(name)
+        except KubernetesError as error:
+            problem = _refused(error)
+        except Exception as error:  # noqa: BLE001 - a bug that affects one partition
+            self._log.exception("partition not reconciled", partition=name)
+            problem = _refused(error)
+        if problem is not None:
+            self._log.warning("partition not set up", partition=name, error=problem.message)
+            self._queue.add_after(name, RETRY_AFTER)
+        self._note(name, problem)
+        self._underway.discard(name)
+        if name in self._again:
+            self._again.discard(name)
+            self._queue.add(name)
 
     def _note(self, name: str, problem: StuckPods | None) -> None:
         if self.problems.get(name) == problem:

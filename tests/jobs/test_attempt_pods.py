@@ -294,35 +294,30 @@ class TestRefusals:
 
 
 class TestDeletion:
-    async def test_only_this_pod_is_deleted(self):
+    async def test_only_this_pod_or_claim_is_deleted_and_a_failure_is_told(self):
         world = World()
         assert await world.pods.delete(a_pod(), grace=0)
         assert world.kube.writes == [("delete", POD, ("pod-train-1", 0))]
         for error in (NotFoundError("delete", 404, "no"), ConflictError("delete", 409, "other")):
             world.kube.errors = [error]
             assert await world.pods.delete(a_pod())
-        world.kube.errors = [DOWN]
-        assert not await world.pods.delete(a_pod())
-
-    @pytest.mark.parametrize("error", [None, DOWN])
-    async def test_a_deletion_of_a_claim_that_failed_is_told(self, error: Any):
-        world = World()
         await world.created()
-        (known,) = world.state.claims_of_user("uid-train")
-        world.kube.errors = [error]
-        assert await world.pods.delete(known) is (error is None)
+        for one in (a_pod(), *world.state.claims_of_user("uid-train")):
+            world.kube.errors = [DOWN]
+            assert not await world.pods.delete(one)
 
-    async def test_few_claims_are_deleted_at_the_same_time(self):
-        world, few = World(), attempt_pods._DELETIONS
+    async def test_few_claims_of_a_namespace_are_deleted_at_the_same_time(self):
+        world, few = World(), attempt_pods._CLAIMS[1]
         await world.created()
         (known,) = world.state.claims_of_user("uid-train")
         world.writes()
         world.kube.answers.clear()
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(world.pods.delete(known)) for _ in range(2 * few)]
+            claims = [known] * 2 * few + [replace(known, namespace="other")]
+            tasks = [group.create_task(world.pods.delete(claim)) for claim in claims]
             for _ in tasks:
                 await asyncio.sleep(0)
-            assert len(world.kube.writes) == few
+            assert len(world.kube.writes) == few + 1
             world.kube.answers.set()
         assert all(task.result() for task in tasks)
-        assert len(world.kube.writes) == 2 * few
+        assert len(world.kube.writes) == 2 * few + 1

@@ -40,15 +40,14 @@ __all__ = ["AttemptPods", "NotCreated"]
 
 Json = dict[str, Any]
 
-_CONCURRENT: Final = 32
+_PODS: Final = (32, 8)
 """Maximum number of Pods that are created at the same time, and of those that are deleted: apart,
-because one may be deleted while another is created in its place."""
-_OF_A_NAMESPACE: Final = 8
-"""Maximum number of Pods of one namespace that are created at the same time: its admission webhook
-may be slow, and others' is not."""
-_DELETIONS: Final = 8
-"""Maximum number of claims that are deleted at the same time. An assumption: deletions are not
-urgent, and should not take the connections that allocations and the Lease need."""
+because one may be deleted while another is created in its place. Fewer are of one namespace: its
+admission webhook may be slow, and others' is not."""
+_CLAIMS: Final = (8, 4)
+"""Maximum number of claims that are deleted at the same time, and of those of one namespace. An
+assumption: deletions are not urgent, and should not take the connections that allocations and the
+Lease need."""
 
 
 _POLICY = re.compile(
@@ -75,13 +74,9 @@ class AttemptPods:
     kube: Kube
     state: State
     events: Events
-    _creations: NamespaceSlots = field(
-        default_factory=lambda: NamespaceSlots(_CONCURRENT, _OF_A_NAMESPACE)
-    )
-    _pod_deletions: asyncio.Semaphore = field(
-        default_factory=lambda: asyncio.Semaphore(_CONCURRENT)
-    )
-    _deletions: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_DELETIONS))
+    _creations: NamespaceSlots = field(default_factory=lambda: NamespaceSlots(*_PODS))
+    _pod_deletions: NamespaceSlots = field(default_factory=lambda: NamespaceSlots(*_PODS))
+    _deletions: NamespaceSlots = field(default_factory=lambda: NamespaceSlots(*_CLAIMS))
 
     async def create(
         self, job: SharedGPUJob, wanted: JobAllocation, threads: int
@@ -202,7 +197,7 @@ class AttemptPods:
             kind, slots, wait = PODS, self._pod_deletions, grace
             log.info("ending pod")
         try:
-            async with slots:
+            async with slots.of(one.namespace):
                 await self.kube.delete(kind, one.name, one.namespace, uid=one.uid, grace=wait)
         except (NotFoundError, ConflictError):
             pass  # it is gone, or another object has its name

@@ -145,6 +145,8 @@ async def test_a_job_that_does_not_exist_is_named(partita, namespace: str) -> No
         (("submit", "team-a/train", "-n", "team-b", "--image", "i"), "name different namespaces"),
         (("jobs", "-A", "-n", "team-a"), "exclude each other"),
         (("top", "-o", "xml"), "'xml' is not one of 'table', 'json', 'yaml'"),
+        (("top", "--kubeconfig", "x" * 300), "there is no file xxx"),
+        (("top", "--kubeconfig", "~nosuch/config"), "there is no file ~nosuch/config"),
     ],
 )
 def test_names_and_formats_are_checked_before_the_cluster_is_asked(invoke, args, message) -> None:

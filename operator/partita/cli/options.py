@@ -80,7 +80,11 @@ def _kubelet_directory(text: str) -> str:
 
 
 def _kubeconfig_files(text: str) -> str:
-    if not any(Path(path).expanduser().is_file() for path in text.split(os.pathsep)):
+    try:
+        there = any(Path(path).expanduser().is_file() for path in text.split(os.pathsep))
+    except (OSError, RuntimeError):
+        there = False  # a name is too long, or begins with that of an unknown user
+    if not there:
         raise ValueError(f"there is no file {text}: write the path of a kubeconfig")
     return text
 

@@ -69,18 +69,20 @@ def _read(paths: tuple[Path, ...]) -> Iterator[tuple[str, bytes]]:
         if str(path) == "-":
             yield "<stdin>", sys.stdin.buffer.read()
             continue
-        files = sorted(_inside(path)) if path.is_dir() else [path]
-        if not files:
-            raise terminal.UserError(
-                f"{path} holds no YAML files: pass files, a folder with *.yaml or *.yml files, or -"
-            )
-        for file in files:
-            try:
-                yield str(file), file.read_bytes()
-            except OSError as error:
+        file = path
+        try:
+            files = sorted(_inside(path)) if path.is_dir() else [path]
+            if not files:
                 raise terminal.UserError(
-                    f"{file} cannot be read: {error.strerror}; name another file"
-                ) from error
+                    f"{path} holds no YAML files: pass files, a folder with *.yaml or *.yml files, "
+                    "or -"
+                )
+            for file in files:
+                yield str(file), file.read_bytes()
+        except OSError as error:
+            raise terminal.UserError(
+                f"{file} cannot be read: {error.strerror}; name another file"
+            ) from error
 
 
 def _inside(folder: Path) -> Iterator[Path]:

@@ -27,6 +27,7 @@ __all__ = [
     "COMPONENT_PROBE",
     "COMPONENT_SERVER",
     "COMPONENT_USAGE",
+    "CONTROL_CODES",
     "DEVICE",
     "DRIVER",
     "FINALIZER",
@@ -145,3 +146,6 @@ MAX_JOB_NAME: Final = 57
 
 OTHERS_JOB: Final = "a job or workload of another namespace"
 """Replaces a name in a status whose readers must not learn the name."""
+
+CONTROL_CODES: Final = dict.fromkeys({*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("\t")})
+"""Control codes (Unicode's category Cc, including ESC) except line ends and tabs, to remove."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from math import inf, nan
 
 import pytest
 from rich.console import Console
 
 from cli.objects import attempt, job, lists, node, partition, running, server
 from partita.claims.workloads import find_workloads, job_workload
+from partita.cli import terminal
 from partita.cli.cluster_state import state_of
 from partita.cli.explain.text import explanation_text
 from partita.cli.number_format import duration
@@ -69,9 +69,18 @@ def test_top_draws_slices_their_use_and_the_queue(text_golden, width: int) -> No
     text_golden(f"top-{width}.txt", text)
 
 
+def test_no_text_of_users_moves_the_cursor_or_begins_a_row(capsys) -> None:
+    evil = "\x1b]0;a\x07\nb"
+    for show in (terminal.data, terminal.say, terminal.warn, terminal.display):
+        show(evil)
+    terminal.columns([["NAME"], [evil]])
+    out, err = capsys.readouterr()
+    assert (out, err) == (2 * "]0;a\nb\n" + "NAME\n]0;a b\n", "]0;a\nb\nWarning: ]0;a\nb\n")
+
+
 def test_a_script_reads_bytes_and_seconds() -> None:
     (_, shared) = as_data(partitions_view(state_of(cluster()), NOW))
-    assert as_data([1.5, inf, nan]) == [1.5, None, None]
+    assert as_data([1.5, float("inf"), float("nan")]) == [1.5, None, None]
     assert (shared["mode"], shared["policy"], shared["wanted"]) == ("MPS", "fifo", 2)
     (gpu, unready) = shared["gpus"]
     assert unready["state"] == "Unready"

@@ -117,8 +117,11 @@ async def leading(leases: Leases) -> Lease:
     return one
 
 
-async def test_the_first_one_leads_at_once(leases: Leases, clock: Clock):
+async def test_the_first_one_leads_as_soon_as_there_is_the_namespace(leases: Leases, clock: Clock):
     one = candidate(leases, "one", duration=14.3)  # written, it is never shorter than held
+    leases.namespace_exists = False
+    assert await one._try() == "nobody"
+    leases.namespace_exists = True
     assert not one.held()
     await one.acquire()
     assert one.held()
@@ -276,12 +279,3 @@ async def test_a_lease_deleted_by_hand_makes_no_second_leader(leases: Leases, cl
     await two.acquire()
     assert (one.held(), two.held()) == (False, True)
     assert clock.now >= began + 15
-
-
-async def test_a_missing_namespace_is_waited_for(leases: Leases, clock: Clock):
-    leases.namespace_exists = False
-    one = candidate(leases, "one")
-    assert await one._try() == "nobody"
-    leases.namespace_exists = True
-    await one.acquire()
-    assert one.held()

@@ -4,10 +4,13 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 from typing_extensions import override
+
+from partita.constants import CONTROL_CODES
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -33,17 +36,23 @@ WIDE = 160
 """Columns if stdout is a file or a pipe."""
 
 
+def _harmless(text: str) -> str:
+    """Remove what a terminal would execute: names and messages are those of users."""
+    return text.translate(CONTROL_CODES)
+
+
 class UserError(click.ClickException):
     """The command failed; the message contains what to do. Exit code 1."""
 
     @override
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(click.style("Error: ", fg="red") + self.format_message(), file=file, err=True)
+        said = _harmless(self.format_message())
+        click.echo(click.style("Error: ", fg="red") + said, file=file, err=True)
 
 
 def data(text: str) -> None:
     """Print a result to stdout."""
-    click.echo(text)
+    click.echo(_harmless(text))
 
 
 def raw(chunk: bytes) -> None:
@@ -99,6 +108,7 @@ def display(renderable: "RenderableType") -> None:
 
 def columns(rows: list[list[str]]) -> None:
     """Print cells in columns to stdout, as kubectl does: not truncated, and empty cells as `-`."""
+    rows = [[_harmless(cell).replace("\n", " ") for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [(cell or "-").ljust(width) for cell, width in zip(row, widths, strict=True)]
@@ -107,12 +117,12 @@ def columns(rows: list[list[str]]) -> None:
 
 def say(text: str) -> None:
     """Print a message to stderr."""
-    click.echo(text, err=True)
+    click.echo(_harmless(text), err=True)
 
 
 def warn(text: str) -> None:
     """Print a warning to stderr."""
-    click.echo(click.style("Warning: ", fg="yellow") + text, err=True)
+    click.echo(click.style("Warning: ", fg="yellow") + _harmless(text), err=True)
 
 
 def interactive() -> bool:
@@ -122,10 +132,21 @@ def interactive() -> bool:
 
 def console() -> "Console":
     """Return a console for stdout with the terminal's width."""
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class HarmlessConsole(Console):
+        @override
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterator[Segment]:
+            for text, style, control in super().render(renderable, options):
+                yield Segment(text if control else _harmless(text), style, control)
 
     known = interactive() or "COLUMNS" in os.environ
-    return Console(width=None if known else WIDE, highlight=False, markup=False, emoji=False)
+    return HarmlessConsole(
+        width=None if known else WIDE, highlight=False, markup=False, emoji=False
+    )
 
 
 def live(*, whole_screen: bool = False) -> "Live":

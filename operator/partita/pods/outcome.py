@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Self
 
+from partita.constants import CONTROL_CODES
 from partita.models import Outcome
 from partita.pods.container_ends import ContainerEnd, container_ends, container_states
 from partita.pods.memory_errors import (
@@ -42,9 +43,6 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/.
 _REJECTED: Final = frozenset({"UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError"})
 """Reasons of a Pod that kubelet rejected because the node's devices or resources had changed since
 the Pod was scheduled. The `OutOf<resource>` reasons are similar (pkg/kubelet/lifecycle)."""
-
-_CONTROLS: Final = dict.fromkeys({*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("\t")})
-"""Control codes (Unicode's category Cc, including ESC) except line ends and tabs."""
 
 _HOST_MEMORY_HINT: Final = (
     "over its memory limit (the node's memory, not the GPU's): raise resources.limits.memory"
@@ -171,7 +169,7 @@ def _failure(
 
 def _shown(text: str) -> str:
     """Remove control codes, which a terminal would execute."""
-    return text.translate(_CONTROLS)
+    return text.translate(CONTROL_CODES)
 
 
 def _ended_by_kubernetes(

@@ -9,7 +9,7 @@ from pathlib import Path
 from partita.agent.errors import SetupError
 from partita.pods.mps_directories import RUN_DIRECTORY
 
-__all__ = ["Paths", "write_file", "writing"]
+__all__ = ["Paths", "remove_file", "write_file", "writing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Paths:
 
 @contextmanager
 def writing(directory: Path) -> Iterator[None]:
-    """Translate an error of writing to a directory of the node.
+    """Translate an error of changing a directory of the node.
 
     Raises
     ------
@@ -96,3 +96,15 @@ def write_file(path: Path, text: str) -> None:
         new = path.with_name(f".{path.name}.{os.getpid()}")
         new.write_text(text)
         new.replace(path)
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file if it exists.
+
+    Raises
+    ------
+    SetupError
+        The directory cannot be written.
+    """
+    with writing(path.parent):
+        path.unlink(missing_ok=True)

@@ -23,6 +23,7 @@ from partita.agent.mps.exchange import MPSConfig, MPSReport
 from partita.agent.mps.protocol import control_client
 from partita.agent.mps.selection import MPSSelection
 from partita.agent.mps.sm_partitions import check_static_sm
+from partita.agent.paths import remove_file
 from partita.agent.settings import AgentSettings
 from partita.agent.times import AgentTimes
 from partita.models import SharingMode
@@ -194,7 +195,7 @@ class GPUSetup:
         Raises
         ------
         AgentError
-            The compute mode cannot be restored.
+            The compute mode cannot be restored, or a file cannot be removed.
         """
         paths = self._settings.paths
         try:
@@ -204,7 +205,7 @@ class GPUSetup:
                 await _removed(paths.pipes(config.uuid))
                 shutil.rmtree(paths.gpu(config.uuid), ignore_errors=True)
             for path in (paths.mps_config, paths.mps_report, paths.mps_toml):
-                path.unlink(missing_ok=True)
+                remove_file(path)
         finally:
             await in_thread(_let_all_use, uuid)
 

@@ -190,9 +190,13 @@ async def test_kubelet_waits_for_a_gpu_that_takes_no_containers_yet_and_may_give
 
 async def test_files_of_claims_that_left_the_ledger_are_removed(node: Node, driver: Driver):
     await serve(node)
-    first, second = await allocate_claim(node, "first"), await allocate_claim(node, "second")
-    for claim in (first, second):
-        await driver.prepare(node.name, claim)
+    stuck, first, second = [
+        await prepare_claim(node, name, 1000) for name in ("stuck", "first", "second")
+    ]
+    stuck.file.unlink()
+    stuck.file.mkdir()
+    await stuck.release()
+    assert "cannot be written" in await driver.unprepare(node.name, stuck)
     await first.release()
     await until(lambda: not first.file.exists())
     assert second.file.exists()

@@ -11,13 +11,14 @@ https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md.
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from partita.agent.allocations import Key
-from partita.agent.errors import PrepareError
-from partita.agent.paths import write_file
+from partita.agent.errors import PrepareError, SetupError
+from partita.agent.paths import remove_file, write_file
 from partita.constants import GROUP
 
 __all__ = ["CDI_DIRECTORY", "CDIFolder", "ClaimDevice"]
@@ -149,17 +150,25 @@ class CDIFolder:
 
         Raises
         ------
-        SetupError
+        PrepareError
             The directory cannot be written.
         """
         file = self._file(device.claim, device.server)
-        write_file(file, json.dumps(device.dump(), indent=1) + "\n")
+        with _changing():
+            write_file(file, json.dumps(device.dump(), indent=1) + "\n")
 
     def remove(self, claim: str, server: str) -> None:
-        """Remove the file of a device if it exists, and what a killed agent left of one."""
+        """Remove the file of a device if it exists, and what a killed agent left of one.
+
+        Raises
+        ------
+        PrepareError
+            The directory cannot be written.
+        """
         file = self._file(claim, server)
-        for path in (file, *self._path.glob(f".{file.name}.*")):
-            path.unlink(missing_ok=True)
+        with _changing():
+            for path in (file, *self._path.glob(f".{file.name}.*")):
+                remove_file(path)
 
     def _file(self, claim: str, server: str) -> Path:
         """Return the file of a device; the GPUServer is that of an agent of the node.
@@ -172,3 +181,12 @@ class CDIFolder:
         if not _UID.fullmatch(claim):
             raise PrepareError(f"{claim!r} is not a UID")
         return self._path / f"{_PREFIX}{claim}-{server}.json"
+
+
+@contextmanager
+def _changing() -> Iterator[None]:
+    """Tell kubelet why a file cannot be changed."""
+    try:
+        yield
+    except SetupError as error:
+        raise PrepareError(str(error)) from error

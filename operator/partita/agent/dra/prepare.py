@@ -19,7 +19,7 @@ from partita.agent.allocations import AllocationReader, Key, LedgerEntry
 from partita.agent.attribution.claim_sharers import ONE_POD
 from partita.agent.dra.cdi import CDIFolder, ClaimDevice
 from partita.agent.dra.device import ClaimGPU, ServesClaims, claim_device, probe_device
-from partita.agent.errors import MPSError, PrepareError, SetupError, TransientPrepareError
+from partita.agent.errors import MPSError, PrepareError, TransientPrepareError
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.health import Health
 from partita.agent.mps.slot_limits import SlotOwner, namespace_limits
@@ -183,7 +183,13 @@ class PreparedClaims:
         return gpu, device
 
     def unprepare(self, claim: str) -> None:
-        """Remove the file of a claim on this GPU; its slot is closed soon after."""
+        """Remove the file of a claim on this GPU; its slot is closed soon after.
+
+        Raises
+        ------
+        PrepareError
+            The file cannot be removed.
+        """
         self.folder.remove(claim, self.server)
         if self._prepared.pop(claim, None) is not None:
             self._log.info("claim unprepared", uid=claim)
@@ -222,10 +228,7 @@ class PreparedClaims:
     def _write(self, device: ClaimDevice) -> None:
         """Write the file of a claim unless it already is as it should be."""
         if self.folder.read(device.claim, device.server) != device:
-            try:
-                self.folder.write(device)
-            except SetupError as error:
-                raise PrepareError(str(error)) from error
+            self.folder.write(device)
 
     async def _pod(self, entry: LedgerEntry) -> Body:
         """Return the Pod of an allocation."""
@@ -292,16 +295,21 @@ class PreparedClaims:
 
         Their slots and the limits of running containers follow (`SlotLimits`, `JobLimits`).
         """
-        known = self.ledger.allocations
-        for uid in [uid for uid, one in self._prepared.items() if one.device.key not in known]:
-            self.unprepare(uid)
+        now = time.monotonic()
+        for uid, old in list(self._prepared.items()):
+            if old.device.key in self.ledger.allocations or now < old.retry_at:
+                continue
+            try:
+                self.unprepare(uid)
+            except PrepareError as error:
+                old.retry_at = now + self.times.file_retry
+                self._log.warning("claim not unprepared", uid=uid, error=str(error))
         if not self._prepared:
             return
         try:
             gpu = self._gpu()
         except PrepareError:
             return
-        now = time.monotonic()
         for uid, old in list(self._prepared.items()):
             entry = self.ledger.allocations.get(old.device.key)
             if entry is None or old.inputs == (entry, gpu) or now < old.retry_at:

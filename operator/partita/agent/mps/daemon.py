@@ -48,7 +48,7 @@ from partita.agent.mps.protocol import (
     start_daemon,
 )
 from partita.agent.mps.terminate import send_signal
-from partita.agent.paths import Paths, writing
+from partita.agent.paths import Paths, remove_file, writing
 from partita.agent.times import AgentTimes
 
 __all__ = ["MPSDaemon", "clear_directory"]
@@ -219,7 +219,7 @@ class MPSDaemon:
     async def _stop_old(self, pipes: Path) -> None:
         """Stop a daemon of an earlier container, because its limits may differ."""
         report = MPSReport.read(self._paths.mps_report)
-        self._paths.mps_report.unlink(missing_ok=True)
+        remove_file(self._paths.mps_report)
         if not (pipes / "control").exists():
             return
         self._protocol = report.protocol if report is not None else 2
@@ -254,7 +254,7 @@ class MPSDaemon:
             self._output.cancel()
         report = MPSReport.read(self._paths.mps_report)
         if report is not None and report.daemon:  # else it says why none was started
-            self._paths.mps_report.unlink(missing_ok=True)
+            remove_file(self._paths.mps_report)
         now = MPSConfig.read(self._paths.mps_config)
         if self._stop.is_set() or now is None or now.uuid != config.uuid:  # no other one follows
             shutil.rmtree(pipes, ignore_errors=True)

@@ -20,7 +20,11 @@ from partita.kube.watch import watch
 from partita.models import Allocation, GPUServer
 from partita.models.errors import describe
 
-__all__ = ["AllocationReader", "Key", "LedgerEntry", "read_pod"]
+__all__ = ["READ_WITHIN", "AllocationReader", "Key", "LedgerEntry", "read_pod"]
+
+READ_WITHIN: Final = 2.0
+"""Seconds to read Pods where a check waits for them: a request that fails is repeated for minutes.
+"""
 
 _FIRST_PAUSE: Final = 0.5
 """Seconds before a failed watch is opened again; doubled after each further failure."""

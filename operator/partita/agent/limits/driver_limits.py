@@ -106,7 +106,7 @@ class DriverLimits:
         while True:
             try:
                 await self._check(time.monotonic())
-            except (NVMLError, KubernetesError) as error:
+            except (NVMLError, KubernetesError, TimeoutError) as error:
                 self._log.warning("limits not checked", error=str(error))
             await asyncio.sleep(self.times.limits_every)
 

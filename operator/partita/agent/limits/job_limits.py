@@ -8,6 +8,7 @@ The driver's counter of a cgroup is more accurate than the sum over the processe
 it counts all of the container's memory, once.
 """
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -16,7 +17,14 @@ from typing import Any, Final
 
 import structlog
 
-from partita.agent.allocations import AllocationReader, Key, LedgerEntry, read_pod
+from partita.agent.allocations import (
+    READ_WITHIN,
+    AllocationReader,
+    Key,
+    LedgerEntry,
+    read_pod,
+)
+from partita.agent.event_wait import ends_within
 from partita.agent.gpu.nvml_memory_limits import MemoryLimits
 from partita.agent.limits.cgroups import CgroupTree, names_below
 from partita.kube.client import Kube
@@ -139,16 +147,19 @@ class JobLimits:
         """
         allocations = dict(self.ledger.allocations)
         self._pods = {key: self._pods.get(key, _Pod()) for key in allocations}
+        reads = []
         for key, allocation in allocations.items():
             expected = limits_of(variables.get(key, {}))
             if expected is None:
                 continue
-            if self._has_new_cgroup(key, allocation.pod_uid, now):
-                await self._identify(allocation, expected, now)
             if not allocation.job:
                 # Its running containers get the claim's current limits.
                 for container in self._pods[key].containers.values():
                     container.expect(expected)
+            if self._has_new_cgroup(key, allocation.pod_uid, now):
+                reads.append(self._identify(allocation, expected, now))
+        # What is known is checked again although the API server does not answer.
+        await ends_within(READ_WITHIN, asyncio.gather(*reads))
 
     def _has_new_cgroup(self, key: Key, uid: str, now: float) -> bool:
         pod, cgroup = self._pods[key], self.tree.pod(uid)

@@ -5,11 +5,13 @@ The operator creates the Pod while `status.capabilities.limitHook` is `Unknown`
 then has for the container's cgroup shows what the toolkit did. Nothing is inferred from versions.
 """
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final
 
+from partita.agent.allocations import READ_WITHIN
 from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice
 from partita.agent.gpu.nvml_memory_limits import memory_limits
 from partita.agent.gpu.nvml_threads import in_thread
@@ -85,7 +87,7 @@ class LimitProbe:
 
         Raises
         ------
-        KubernetesError
+        KubernetesError, TimeoutError
             The Pod cannot be read.
         NVMLError
             The driver does not answer.
@@ -116,7 +118,8 @@ class LimitProbe:
     async def _pod(self, server: GPUServer) -> Mapping[str, Any] | None:
         """Return the current probe Pod; None if there is none: another Pod may have its name."""
         try:
-            pod = await self.kube.get(PODS, probe_name(server.metadata.name), self.namespace)
+            async with asyncio.timeout(READ_WITHIN):
+                pod = await self.kube.get(PODS, probe_name(server.metadata.name), self.namespace)
         except NotFoundError:
             return None
         owners = pod["metadata"].get("ownerReferences") or ()

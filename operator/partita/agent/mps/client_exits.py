@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from partita.agent.allocations import LedgerEntry
+from partita.agent.allocations import READ_WITHIN, LedgerEntry
 from partita.kube.errors import KubernetesError
 
 __all__ = ["ClientEnd", "ClientExits", "JobClient", "UncleanEnd", "container_end"]
@@ -22,8 +22,6 @@ __all__ = ["ClientEnd", "ClientExits", "JobClient", "UncleanEnd", "container_end
 CONTAINER_ENDS_WITHIN: Final = 5.0
 """Seconds after which a container that runs on without its client tells nothing about the client's
 end. An assumption: a launcher exits shortly after its workers."""
-_READ_WITHIN: Final = 2.0
-"""Seconds to read Pods: MPS is not checked meanwhile."""
 _KILLED: Final = frozenset({128 + 9, 128 + 15})
 """Exit codes of a program that SIGKILL or SIGTERM ended, by the convention of container
 runtimes."""
@@ -122,7 +120,7 @@ class ClientExits:
         pods: dict[LedgerEntry, Body | None] = {}
         vanished = self._vanished.copy()
         with suppress(TimeoutError):
-            async with asyncio.timeout(_READ_WITHIN):
+            async with asyncio.timeout(READ_WITHIN):
                 for allocation in {client.allocation for client, _ in vanished.values()}:
                     with suppress(KubernetesError):
                         pods[allocation] = await read_pod(allocation)

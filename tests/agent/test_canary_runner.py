@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
 from gpu.fake import FakeGPUs, uuid_of
+from partita.agent.mps import canary_check
 from partita.agent.mps.canary_check import CanaryOutcome, CanaryRunner
 from support.polling import until
 
@@ -44,18 +48,26 @@ async def test_a_full_gpu_answers_so_mps_works(canaries: CanaryRunner, fake_gpus
 
 
 @pytest.mark.usefixtures("hung")
-async def test_one_that_hangs_is_killed(fake_gpus: FakeGPUs):
+async def test_one_that_hangs_is_killed_and_known_until_it_has_exited(
+    fake_gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch
+):
     canaries = CanaryRunner(uuid_of(0), fake_gpus.folder / "pipe", lambda: None, 0.5)
+    with monkeypatch.context() as patch:
+        patch.setattr(canary_check, "_kill", AsyncMock())  # it hangs in the driver
+        await canaries.run()
+    (first,) = canaries.pids
     result = await canaries.run()
     assert result.outcome is CanaryOutcome.HUNG
-    await until(lambda: not Path(f"/proc/{canaries.pid}").exists())
+    assert len(canaries.pids) == 2
+    os.kill(first, signal.SIGKILL)
+    await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in canaries.pids))
 
 
 @pytest.mark.usefixtures("hung")
 async def test_one_is_killed_with_the_agent(canaries: CanaryRunner):
     running = asyncio.create_task(canaries.run())
-    await until(lambda: canaries.pid)
+    await until(lambda: canaries.pids)
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
-    await until(lambda: not Path(f"/proc/{canaries.pid}").exists())
+    await until(lambda: not Path(f"/proc/{max(canaries.pids)}").exists())

@@ -50,7 +50,7 @@ class Canaries:
 
     outcome: CanaryOutcome | None = CanaryOutcome.PASSED
     requests: int = 0
-    pid: int = 9
+    pids: frozenset[int] = frozenset({9})
 
     def run(self) -> Canary:
         self.requests += 1

@@ -82,9 +82,14 @@ class CanaryRunner:
     pipes: Path
     report: Callable[[], MPSReport | None]
     within: float
-    pid: int = 0
-    """PID of the newest canary; 0 before the first one."""
+    _processes: list[asyncio.subprocess.Process] = field(default_factory=list)
+    """The newest canary, and older ones that have not exited."""
     _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """PIDs of the newest canary, and of older ones that hang in the driver."""
+        return frozenset(process.pid for process in self._processes)
 
     async def run(self) -> CanaryResult:
         """Run a canary; it is killed if it hangs, or if this is cancelled."""
@@ -102,7 +107,7 @@ class CanaryRunner:
             )
         except OSError as error:
             return CanaryResult(CanaryOutcome.REFUSED, 0.0, f"it did not start: {error}")
-        self.pid = process.pid
+        self._processes = [p for p in self._processes if p.returncode is None] + [process]
         try:
             outcome, message = await _ended(process, within)
         finally:

@@ -230,7 +230,7 @@ class MPSHealth:
     def _count(self, pids: Sequence[int]) -> None:
         """Count the clients of jobs, and renew the canary if one may have harmed MPS unseen."""
         has_left = self.exits.has_left or bool(self.clients)
-        self.clients = frozenset(pids) - {self.canary.runner.pid}
+        self.clients = frozenset(pids) - self.canary.runner.pids
         if self.exits.ended_unseen or (has_left and not self.clients):
             self.canary.renew()
         self.exits.has_left = self.exits.ended_unseen = False

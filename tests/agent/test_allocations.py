@@ -9,17 +9,12 @@ import pytest
 import structlog
 
 from partita.agent.allocations import AllocationReader
-from partita.agent.attribution.allocated_processes import AllocatedProcesses
-from partita.agent.attribution.claim_sharers import ClaimSharers
-from partita.agent.attribution.processes import PodsOfProcesses
 from partita.agent.gpu_report import JobReport
-from partita.agent.limits.enforcer import LimitEnforcer
 from partita.agent.running_jobs import RunningJobs
+from partita.agent.settings import AgentSettings
 from partita.agent.times import AgentTimes
 from partita.agent.usage.job_usage import GPUSample
-from partita.agent.usage.run_usage import RunUsage
 from partita.kube.client import SERVERS, Kind, Kube
-from partita.kube.events import Events
 from partita.models import SharingMode
 from partita.models.profile import application_hash
 
@@ -53,17 +48,10 @@ class Server:
 
 def running_jobs(server: Server, processes: SimpleNamespace, mode: SharingMode) -> RunningJobs:
     """The jobs of a GPU with the allocations of this server, and these processes."""
-    kube = cast("Kube", server)
-    ledger = AllocationReader(kube, "p-0")
-    times, pods = AgentTimes(), cast("PodsOfProcesses", processes)
-    return RunningJobs(
-        processes=AllocatedProcesses(ledger, pods, ClaimSharers(kube, ledger), "", times),
-        run_usage=RunUsage(ledger, mode, times),
-        limits=cast("Any", SimpleNamespace(used=dict)),
-        enforcer=LimitEnforcer(cast("Events", None), cast("Any", None), times),
-        events=cast("Events", None),
-        mode=mode,
-    )
+    settings, unused = AgentSettings("p-0", mode, "node", "partita-system"), cast("Any", None)
+    jobs = RunningJobs(cast("Kube", server), settings, unused, unused, AgentTimes())
+    jobs.processes.pods = cast("Any", processes)
+    return jobs
 
 
 async def test_the_ledger_that_could_be_read_last_stays_in_force() -> None:

@@ -8,10 +8,7 @@ from typing import Any, NoReturn
 
 import structlog
 
-from partita.agent.allocations import AllocationReader
-from partita.agent.attribution.allocated_processes import AllocatedProcesses, summary
-from partita.agent.attribution.claim_sharers import ClaimSharers
-from partita.agent.attribution.processes import PodsOfProcesses
+from partita.agent.attribution.allocated_processes import summary
 from partita.agent.dra.cdi import CDIFolder
 from partita.agent.dra.plugin import DRAPlugin
 from partita.agent.dra.prepare import PreparedClaims
@@ -28,9 +25,6 @@ from partita.agent.gpu.nvml import close_library, open_library
 from partita.agent.gpu.nvml_threads import in_thread
 from partita.agent.gpu_report import GPUReport
 from partita.agent.health import RELEASED_WITHIN, Health, HealthProblem, Source
-from partita.agent.limits.cgroups import CgroupTree
-from partita.agent.limits.enforcer import LimitEnforcer
-from partita.agent.limits.job_limits import JobLimits
 from partita.agent.metrics import AgentMetrics, serve_metrics
 from partita.agent.mps.control import max_clients
 from partita.agent.mps.selection import MPSSelection
@@ -42,7 +36,6 @@ from partita.agent.settings import AgentSettings
 from partita.agent.setup import AcquiredGPU, GPUSetup
 from partita.agent.start_memory import free_start_memory
 from partita.agent.times import AgentTimes
-from partita.agent.usage.run_usage import RunUsage
 from partita.kube.client import NODES, PODS, SERVERS, Kube
 from partita.kube.connect import connect
 from partita.kube.errors import KubernetesError, NotFoundError
@@ -87,28 +80,13 @@ class Agent:
         self._gpu: AcquiredGPU | None = None
         self._served: ServedGPU | None = None
         self.health = Health()
-        ledger = AllocationReader(kube, settings.server)
-        self._gpu_health = GPUHealth(self.health, ledger.released, times)
-        tree = CgroupTree(settings.cgroups)
-        self.jobs = RunningJobs(
-            processes=AllocatedProcesses(
-                ledger=ledger,
-                pods=PodsOfProcesses(settings.proc),
-                sharers=ClaimSharers(kube, ledger),
-                server_pod=settings.pod_uid,
-                times=times,
-            ),
-            run_usage=RunUsage(ledger, settings.mode, times),
-            limits=JobLimits(kube, ledger, tree, self._events),
-            enforcer=LimitEnforcer(self._events, self._terminate, times),
-            events=self._events,
-            mode=settings.mode,
-        )
+        self.jobs = RunningJobs(kube, settings, self._events, self._terminate, times)
+        self._gpu_health = GPUHealth(self.health, self.jobs.ledger.released, times)
         self._claims = PreparedClaims(
             kube=kube,
             server=settings.server,
             namespace=settings.namespace,
-            ledger=ledger,
+            ledger=self.jobs.ledger,
             read_ledger=self.jobs.read_ledger,
             folder=CDIFolder(settings.cdi),
             health=self.health,

@@ -3,16 +3,17 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 import structlog
 
 from partita.agent.allocations import AllocationReader, Key, LedgerEntry
 from partita.agent.attribution.allocated_processes import AllocatedProcesses, summary
-from partita.agent.attribution.claim_sharers import ONE_POD
+from partita.agent.attribution.claim_sharers import ONE_POD, ClaimSharers
+from partita.agent.attribution.processes import PodsOfProcesses
 from partita.agent.gpu_report import JobReport
+from partita.agent.limits.cgroups import CgroupTree
 from partita.agent.limits.enforcer import LimitEnforcer
 from partita.agent.limits.job_limits import JobLimits
 from partita.agent.limits.violations import (
@@ -22,8 +23,11 @@ from partita.agent.limits.violations import (
     memory_violations,
 )
 from partita.agent.mps.client_exits import ClientExits, JobClient
+from partita.agent.settings import AgentSettings
+from partita.agent.times import AgentTimes
 from partita.agent.usage.job_usage import GPUSample, MovingMean
 from partita.agent.usage.run_usage import RunUsage
+from partita.kube.client import Kube
 from partita.kube.errors import KubernetesError
 from partita.kube.events import Events
 from partita.models import SharingMode
@@ -36,49 +40,56 @@ _READ_WITHIN: Final = 1.0
 """Seconds to read the ledger before a fault is reported."""
 
 
-@dataclass(slots=True)
 class RunningJobs:
     """The jobs of one GPU.
 
     Parameters
     ----------
-    processes
-        Whose the processes on the GPU are.
-    run_usage
-        What the jobs have used.
-    limits
-        The driver's limits of the jobs' containers.
-    enforcer
-        Terminates processes.
+    kube
+        The API server.
+    settings
+        The agent's settings.
     events
-        Writes the Event about unknown processes.
-    mode
-        How the GPU is shared.
+        Writes Events.
+    terminate
+        Terminates the work of a PID; returns the error, empty on success.
+    times
+        How long it waits.
     """
 
-    processes: AllocatedProcesses
-    run_usage: RunUsage
-    limits: JobLimits
-    enforcer: LimitEnforcer
-    events: Events
-    mode: SharingMode
-    exits: ClientExits = field(default_factory=ClientExits)
-    """The ends of MPS clients."""
-    sample: GPUSample | None = None
-    """The newest sample."""
-    utilization: MovingMean = field(default_factory=MovingMean)
-    """GPU utilisation, percent."""
-    processes_of: Counter[Key] = field(default_factory=Counter)
-    """Number of processes on the GPU in the newest sample, by run."""
-    _clients: ClientLimit = field(default_factory=ClientLimit)
-    _context: ContextSize = field(default_factory=ContextSize)
-    _unknown_reported: int = 0
-    _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
-
-    @property
-    def ledger(self) -> AllocationReader:
+    def __init__(
+        self,
+        kube: Kube,
+        settings: AgentSettings,
+        events: Events,
+        terminate: Callable[[int], Awaitable[str]],
+        times: AgentTimes,
+    ) -> None:
+        self.mode = settings.mode
+        self.ledger = ledger = AllocationReader(kube, settings.server)
         """The allocations of the GPU."""
-        return self.processes.ledger
+        pods, sharers = PodsOfProcesses(settings.proc), ClaimSharers(kube, ledger)
+        self.processes = AllocatedProcesses(ledger, pods, sharers, settings.pod_uid, times)
+        """Whose the processes on the GPU are."""
+        self.run_usage = RunUsage(ledger, settings.mode, times)
+        """What the jobs have used."""
+        self.limits = JobLimits(kube, ledger, CgroupTree(settings.cgroups), events)
+        """The driver's limits of the jobs' containers."""
+        self.enforcer = LimitEnforcer(events, terminate, times)
+        """Terminates processes."""
+        self.exits = ClientExits()
+        """The ends of MPS clients."""
+        self.sample: GPUSample | None = None
+        """The newest sample."""
+        self.utilization = MovingMean()
+        """GPU utilisation, percent."""
+        self.processes_of: Counter[Key] = Counter()
+        """Number of processes on the GPU in the newest sample, by run."""
+        self._clients = ClientLimit()
+        self._context = ContextSize()
+        self._unknown_reported = 0
+        self._events = events
+        self._log = structlog.get_logger(__name__)
 
     async def read_ledger(self) -> None:
         """Read the ledger; attempts that were removed from it are finished.
@@ -170,7 +181,7 @@ class RunningJobs:
                 "{count} processes ({inPods} in Pods) use {memory} of the GPU without an allocation"
             ).format_map(summary(found))
             self._log.warning("unknown processes", found=found)
-            self.events.warn(self.ledger.server, "UnknownProcesses", message)
+            self._events.warn(self.ledger.server, "UnknownProcesses", message)
         self._unknown_reported = len(found)
 
     def usage(self) -> dict[str, JobReport]:

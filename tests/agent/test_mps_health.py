@@ -129,6 +129,8 @@ async def test_a_daemon_that_exits_with_clients_has_lost_them_even_that_of_a_sin
 ):
     await daemon.up(7)
     daemon.allocated = daemon.single = True
+    daemon.control.error = MPSUnansweredError("no answer")
+    assert await daemon.check() == ("Starting", False)
     daemon.control.error = MPSGoneError("Cannot find MPS control daemon process")
     await daemon.faults("MPSExited")
     daemon.allocated = False

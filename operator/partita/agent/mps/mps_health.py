@@ -313,7 +313,7 @@ class MPSHealth:
         return is_refused and self._restart_after(0.0, now, "CanaryRefused")
 
     def _gone(self, message: str, now: float) -> None:
-        if self.clients and self.state == "Ready":
+        if self.clients:
             self._fault("MPSExited", f"the MPS control daemon has exited: {message}")
         elif not self.health.has(Source.MPS):
             said = f"the MPS control daemon has not started its server yet: {message}"

@@ -25,6 +25,12 @@ async def test_the_end_closes_the_connections_and_removes_the_socket(tmp_path: P
     await writer.wait_closed()
 
 
+async def test_the_end_comes_though_the_socket_cannot_be_removed(tmp_path: Path) -> None:
+    async with serve(tmp_path / "agent.sock"):
+        (tmp_path / "agent.sock").unlink()
+        (tmp_path / "agent.sock").mkdir()
+
+
 @pytest.mark.parametrize("turns", range(8))
 async def test_the_end_closes_a_connection_that_is_just_being_made(tmp_path: Path, turns: int):
     path = tmp_path / "agent.sock"

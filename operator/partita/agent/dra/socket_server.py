@@ -34,7 +34,9 @@ async def serve(path: Path, *services: Any) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            _make_room(path)
+            # An error would take the place of the cancellation that ends the agent.
+            with suppress(OSError):
+                _make_room(path)
             loop.remove_reader(listening)
             await server.close_connections()
 

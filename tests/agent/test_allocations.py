@@ -75,27 +75,18 @@ async def test_the_ledger_that_could_be_read_last_stays_in_force() -> None:
     assert said["problem"].startswith("status.allocations: ")
 
 
-async def test_only_attempts_that_left_the_ledger_are_removed() -> None:
+async def test_only_attempts_that_left_are_removed_and_an_older_version_brings_none_back() -> None:
     server = Server()
     ledger = AllocationReader(cast("Kube", server), "p-0")
     assert await ledger.read() == []
     assert await ledger.read() == []
+    older = await server.get(SERVERS, "p-0")
     second = {"name": "train-2.partita.dev", "pod": "train-2", "podUID": "pod-2"}
-    server.allocations = {"second": ALLOCATIONS["uid"] | second}
+    server.allocations, server.version = {"second": ALLOCATIONS["uid"] | second}, 2
     (removed,) = await ledger.read()
     assert removed.key == ("uid", "pod-1")
-    assert list(ledger.allocations) == [("second", "pod-2")]
-
-
-async def test_an_older_version_does_not_bring_back_an_allocation() -> None:
-    server = Server()
-    ledger = AllocationReader(cast("Kube", server), "p-0")
-    await ledger.read()
-    older = await server.get(SERVERS, "p-0")
-    server.allocations, server.version = {}, 2
-    await ledger.read()
     assert ledger.apply(older, 0.0) == []
-    assert ledger.allocations == {}
+    assert list(ledger.allocations) == [("second", "pod-2")]
 
 
 async def test_a_claim_that_has_never_used_the_gpu_is_idle_after_a_minute() -> None:

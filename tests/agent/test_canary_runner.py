@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from contextlib import suppress
 from pathlib import Path
 from unittest.mock import AsyncMock
@@ -55,11 +53,11 @@ async def test_one_that_hangs_is_killed_and_known_until_it_has_exited(
     with monkeypatch.context() as patch:
         patch.setattr(canary_check, "_kill", AsyncMock())  # it hangs in the driver
         await canaries.run()
-    (first,) = canaries.pids
+    (first,) = canaries._processes
     result = await canaries.run()
     assert result.outcome is CanaryOutcome.HUNG
     assert len(canaries.pids) == 2
-    os.kill(first, signal.SIGKILL)
+    await canary_check._kill(first)
     await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in canaries.pids))
 
 

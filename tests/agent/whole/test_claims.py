@@ -190,9 +190,7 @@ async def test_kubelet_waits_for_a_gpu_that_takes_no_containers_yet_and_may_give
 
 async def test_files_of_claims_that_left_the_ledger_are_removed(node: Node, driver: Driver):
     await serve(node)
-    stuck, first, second = [
-        await prepare_claim(node, name, 1000) for name in ("stuck", "first", "second")
-    ]
+    stuck, first, second = [await prepare_claim(node, name, 1000) for name in "abc"]
     stuck.file.unlink()
     stuck.file.mkdir()
     await stuck.release()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pynvml
@@ -129,12 +128,10 @@ def test_use_that_alone_cannot_be_read_is_unknown(fake_gpus: FakeGPUs, gpu: NVML
 
 def test_an_xid_arrives_and_one_from_before_does_not(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     fake_gpus.xid(13)
-    with gpu.events() as events:
-        assert events.wait(0) is None
-        timer = threading.Timer(0.02, fake_gpus.xid, (79,))
-        timer.start()
-        assert events.wait(5000) == 79
-        timer.join()
+    events = gpu.events(0)
+    assert next(events) is None
+    fake_gpus.xid(79)
+    assert next(events) == 79
 
 
 @pytest.mark.parametrize(("driver", "told"), [("580.95.05", True), ("560.35.03", False)])
@@ -142,23 +139,23 @@ def test_another_recovery_action_is_an_event_without_an_xid(
     fake_gpus: FakeGPUs, gpu: NVMLDevice, driver: str, *, told: bool
 ):
     fake_gpus.install_driver(driver)
-    with gpu.events() as events:
-        fake_gpus.add(0, recovery=1)
-        assert events.wait(0) == (0 if told else None)
-        assert events.wait(0) is None
+    events = gpu.events(0)
+    assert next(events) is None
+    fake_gpus.add(0, recovery=1)
+    assert next(events) == (0 if told else None)
+    assert next(events) is None
 
 
 def test_an_old_gpu_tells_of_no_events(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     fake_gpus.add(0, unsupported="nvmlDeviceGetSupportedEventTypes")
-    with gpu.events() as events:
-        assert not events.supported
+    assert list(gpu.events(0)) == []
 
 
 def test_events_that_cannot_be_recorded_leave_nothing_open(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     fake_gpus.add(0, error="11 nvmlDeviceRegisterEvents")
     opened = set(Path("/proc/self/fd").iterdir())
-    with pytest.raises(NVMLError), gpu.events():
-        pass
+    with pytest.raises(NVMLError):
+        next(gpu.events(0))
     assert set(Path("/proc/self/fd").iterdir()) == opened
 
 

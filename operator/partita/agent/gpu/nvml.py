@@ -6,8 +6,8 @@ as one of `partita.agent.errors`. All calls block, some of them for long: call t
 `NVML` below is https://docs.nvidia.com/deploy/nvml-api/.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,14 +17,7 @@ from partita.agent.errors import GPULostError, NotPermittedError, NVMLError, Set
 from partita.agent.gpu.nvml_calls import call, maybe, optional, translated
 from partita.agent.gpu.nvml_processes import memory_by_pid
 
-__all__ = [
-    "GPUEvents",
-    "GPUIdentity",
-    "NVMLDevice",
-    "close_library",
-    "gpus",
-    "open_library",
-]
+__all__ = ["GPUIdentity", "NVMLDevice", "close_library", "gpus", "open_library"]
 
 _ARCHITECTURE: Final = "NVML_DEVICE_ARCH_"
 _ARCHITECTURES: Final = {
@@ -288,49 +281,47 @@ class NVMLDevice:
                 "SYS_ADMIN",
             ) from error
 
-    @contextmanager
-    def events(self) -> Iterator["GPUEvents"]:
-        """Record the GPU's events until the end of the context."""
-        recorded = call(pynvml.nvmlEventSetCreate)
-        try:
-            yield GPUEvents(self.handle, recorded)
-        finally:
-            maybe(pynvml.nvmlEventSetFree, recorded)
+    def events(self, milliseconds: int) -> Generator[int | None]:
+        """Yield the GPU's events since the first one was asked for; nothing if it reports none.
 
+        Old GPUs report none.
 
-class GPUEvents:
-    """Events of one GPU since this object was created."""
+        Parameters
+        ----------
+        milliseconds
+            How long to wait for the next one.
 
-    def __init__(self, handle: Any, recorded: Any) -> None:
-        self._set = recorded
-        wanted = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeGpuRecoveryAction
-        supported = maybe(pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0
-        self.supported = bool(wanted & supported)
-        """Whether the GPU reports events; old GPUs do not."""
-        if self.supported:
-            call(pynvml.nvmlDeviceRegisterEvents, handle, wanted & supported, self._set)
-
-    def wait(self, milliseconds: int) -> int | None:
-        """Wait for the next event; return None after this time without an event.
-
-        Returns
-        -------
+        Yields
+        ------
         int or None
-            The Xid; 0 for an event of another kind.
+            The Xid; 0 for an event of another kind, None after this time without an event.
 
         Raises
         ------
         GPULostError
             The GPU was lost meanwhile.
         """
+        recorded = call(pynvml.nvmlEventSetCreate)
         try:
-            data = pynvml.nvmlEventSetWait(self._set, milliseconds)
-        except pynvml.NVMLError as error:
-            if error.value == pynvml.NVML_ERROR_TIMEOUT:
-                return None
-            raise translated(error) from error
-        is_xid = data.eventType == pynvml.nvmlEventTypeXidCriticalError
-        return int(data.eventData) if is_xid else 0
+            wanted = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeGpuRecoveryAction
+            wanted &= maybe(pynvml.nvmlDeviceGetSupportedEventTypes, self.handle) or 0
+            if wanted:
+                call(pynvml.nvmlDeviceRegisterEvents, self.handle, wanted, recorded)
+            while wanted:
+                yield _next_event(recorded, milliseconds)
+        finally:
+            maybe(pynvml.nvmlEventSetFree, recorded)
+
+
+def _next_event(recorded: Any, milliseconds: int) -> int | None:
+    try:
+        data = pynvml.nvmlEventSetWait(recorded, milliseconds)
+    except pynvml.NVMLError as error:
+        if error.value == pynvml.NVML_ERROR_TIMEOUT:
+            return None
+        raise translated(error) from error
+    is_xid = data.eventType == pynvml.nvmlEventTypeXidCriticalError
+    return int(data.eventData) if is_xid else 0
 
 
 class _Occupancy:

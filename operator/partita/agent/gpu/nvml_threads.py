@@ -9,6 +9,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import closing
 from typing import TypeVar, TypeVarTuple
 
 from typing_extensions import override
@@ -94,9 +95,10 @@ class EventThread(NVMLThread):
     @override
     def run(self) -> None:
         try:
-            with self._gpu.events() as events:
-                while events.supported and not self._stopped.is_set():
-                    xid = events.wait(round(1000 * self._times.event_wait))
+            with closing(self._gpu.events(round(1000 * self._times.event_wait))) as events:
+                for xid in events:
+                    if self._stopped.is_set():
+                        return
                     if xid is not None:
                         self._pass(self._take, xid)
         except NVMLError as error:

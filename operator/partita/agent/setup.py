@@ -21,8 +21,7 @@ from partita.agent.limits.driver_limits import limit_support
 from partita.agent.mps.control import MPSControl
 from partita.agent.mps.exchange import MPSConfig, MPSReport
 from partita.agent.mps.protocol import control_client
-from partita.agent.mps.selection import MPSSelection
-from partita.agent.mps.sm_partitions import check_static_sm
+from partita.agent.mps.selection import MPSSelection, check_static_sm
 from partita.agent.paths import remove_file
 from partita.agent.settings import AgentSettings
 from partita.agent.times import AgentTimes

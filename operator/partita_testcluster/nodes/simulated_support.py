@@ -7,8 +7,7 @@ from partita.agent.errors import SetupError
 from partita.agent.gpu.nvml import GPUIdentity
 from partita.agent.limits.decision import LimitDecision, LimitSupport, ProbeResult, decide
 from partita.agent.mps.exchange import MPSReport
-from partita.agent.mps.selection import MPSSelection
-from partita.agent.mps.sm_partitions import check_static_sm
+from partita.agent.mps.selection import MPSSelection, check_static_sm
 from partita.models import Condition
 from partita.models.gpu_server import GPUServerSpec
 from partita.models.sharing import Enforcement

@@ -7,20 +7,49 @@ from partita.agent.errors import SetupError
 from partita.agent.gpu.nvml import GPUIdentity
 from partita.agent.health import HealthProblem, condition
 from partita.agent.mps.exchange import MPSReport
-from partita.agent.mps.sm_partitions import REASON, check_static_sm
+from partita.agent.mps.sm_partitions import REASON
 from partita.models import Condition
 from partita.models.gpu_server import GPUServerSpec
 from partita.models.sharing import Isolation, MPSProtocol
 
-__all__ = ["MPSSelection"]
+__all__ = ["MPSSelection", "check_static_sm"]
 
 _PROTOCOL_3: Final = "MPSProtocol3"
 _STATIC_SM: Final = "StaticSMPartitions"
 _MULTI_USER: Final = "MPSMultiUser"
+_OLDEST_DRIVER: Final = 610
+"""Since r610 clients of different partitions are isolated from each other's SM faults. Older
+drivers have partitions without this isolation
+(https://docs.nvidia.com/deploy/mps/latest/common-tasks.html, "Using Static SM Partitioning")."""
+_OLDEST_CAPABILITY: Final = (8, 0)
+"""Ampere (same page)."""
 _NOT_SUPPORTED: Final = (
     "the MPS control daemon does not speak protocol 3 (it refuses the option -p): install driver "
     "r615 or later"
 )
+
+
+def check_static_sm(identity: GPUIdentity) -> None:
+    """Check that GPU and driver isolate the SM faults of static partitions.
+
+    Raises
+    ------
+    SetupError
+        They do not; the message contains what to change.
+    """
+    remedy = "or set sharing.isolation to None"
+    if identity.driver_major < _OLDEST_DRIVER:
+        raise SetupError(
+            REASON,
+            f"driver {identity.driver} does not isolate faults of static SM partitions: install "
+            f"{_OLDEST_DRIVER} or later, {remedy}",
+        )
+    if identity.capability is None or identity.capability < _OLDEST_CAPABILITY:
+        raise SetupError(
+            REASON,
+            f"{identity.product} has no static SM partitions, which need Ampere or later: use "
+            f"such GPUs (gpuSelector), {remedy}",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Static SM partitions: whether a GPU supports them, and how its SMs are divided.
+"""Static SM partitions: how the SMs of a GPU are divided.
 
 The unit is a chunk of SMs. Each slot gets a partition of the same number of chunks. What remains is
 not used.
@@ -6,29 +6,14 @@ not used.
 https://docs.nvidia.com/deploy/mps/latest/common-tasks.html, "Using Static SM Partitioning".
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from partita.agent.errors import MPSGarbledError, SetupError
 
-if TYPE_CHECKING:
-    # What only speaks to MPS needs no pynvml.
-    from partita.agent.gpu.nvml import GPUIdentity
-
-__all__ = [
-    "REASON",
-    "check_static_sm",
-    "equal_chunks",
-    "no_partitions",
-    "parse_partitions",
-]
+__all__ = ["REASON", "equal_chunks", "no_partitions", "parse_partitions"]
 
 REASON: Final = "StaticSMNotSupported"
 """Reason of the conditions of a GPU whose SMs cannot be partitioned."""
-_OLDEST_DRIVER: Final = 610
-"""Since r610 clients of different partitions are isolated from each other's SM faults (page above).
-Older drivers have partitions without this isolation."""
-_OLDEST_CAPABILITY: Final = (8, 0)
-"""Ampere (page above)."""
 _COLUMNS: Final = 7
 """GPU, partition, free chunks, used chunks, free SMs, used SMs, clients (page above)."""
 _DISABLED: Final = "disabled"
@@ -36,29 +21,6 @@ _DISABLED: Final = "disabled"
 
 An assumption (mps-status): all drivers say "disabled" of it. If not, MPS does not start either, but
 the condition does not say why."""
-
-
-def check_static_sm(identity: "GPUIdentity") -> None:
-    """Check that GPU and driver isolate the SM faults of partitions.
-
-    Raises
-    ------
-    SetupError
-        They do not; the message contains what to change.
-    """
-    remedy = "or set sharing.isolation to None"
-    if identity.driver_major < _OLDEST_DRIVER:
-        raise SetupError(
-            REASON,
-            f"driver {identity.driver} does not isolate faults of static SM partitions: install "
-            f"{_OLDEST_DRIVER} or later, {remedy}",
-        )
-    if identity.capability is None or identity.capability < _OLDEST_CAPABILITY:
-        raise SetupError(
-            REASON,
-            f"{identity.product} has no static SM partitions, which need Ampere or later: use "
-            f"such GPUs (gpuSelector), {remedy}",
-        )
 
 
 def parse_partitions(answer: str) -> tuple[int, list[str]]:

@@ -79,7 +79,7 @@ class GPUSetup:
         pipes = self._settings.paths.pipes(self._uuid)
         if report is None:
             pipes /= "none"  # until a daemon has started its protocol is not known
-        deadline = self._times.mps_answers_within if deadline is None else deadline
+        deadline = deadline or self._times.mps_answers_within
         return control_client(protocol, pipes, self._control_lock, deadline)
 
     def mps_report(self) -> MPSReport | None:
@@ -142,8 +142,9 @@ class GPUSetup:
         if gpu.selection.static_sm:
             check_static_sm(gpu.identity)
         await self._check_free(gpu, processes)
-        await self.set_compute_mode(gpu.device)
-        if self._settings.mode is SharingMode.MPS:
+        is_mps = self._settings.mode is SharingMode.MPS
+        await in_thread(partial(gpu.device.set_exclusive, exclusive=is_mps))
+        if is_mps:
             path, identity = self._settings.paths.mps_config, gpu.identity
             old = MPSConfig.read(path)
             config = MPSConfig(
@@ -155,11 +156,6 @@ class GPUSetup:
                 static_sm=gpu.selection.static_sm,
             )
             config.write(path)
-
-    async def set_compute_mode(self, device: NVMLDevice) -> None:
-        """Set the compute mode that the sharing mode needs; a reset of the GPU undoes it."""
-        exclusive = self._settings.mode is SharingMode.MPS
-        await in_thread(partial(device.set_exclusive, exclusive=exclusive))
 
     async def _check_free(self, gpu: AcquiredGPU, processes: AllocatedProcesses) -> None:
         """Check that only Partita's MPS and jobs use the GPU; both run on without an agent."""

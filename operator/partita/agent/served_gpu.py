@@ -137,7 +137,6 @@ class ServedGPU:
                 jobs=jobs.limits,
                 variables=self.claims.variables,
                 health=health,
-                changed=self.report_now.set,
                 times=times,
             )
 

@@ -80,8 +80,6 @@ class DriverLimits:
         The containers of jobs that should have limits.
     variables
         Returns the variables of the containers of each prepared allocation.
-    changed
-        Called when something is to be reported.
     times
         How long it waits.
     """
@@ -92,7 +90,6 @@ class DriverLimits:
     jobs: JobLimits
     variables: Callable[[], dict[Key, Mapping[str, str]]]
     health: Health
-    changed: Callable[[], None]
     times: AgentTimes
     _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
 
@@ -121,7 +118,6 @@ class DriverLimits:
         before, self.decision = self.decision, self._decide()
         if self.decision != before:
             self._log.info("memory limits", decision=self.decision)
-            self.changed()
 
     async def _correct(self, device: NVMLDevice) -> None:
         """Set the limits of containers whose claims have others now.

@@ -287,7 +287,7 @@ class ServedGPU:
             mps.report_unclean_end(end, now)
         mps.single_user = report is not None and report.single_user
         await mps.check(now)
-        self.jobs.processes.mps_servers = mps.servers
+        self.jobs.processes.mps_server = mps.server
         if (sample := self.jobs.sample) is not None:
             self._unlisted.check(mps.clients, sample.memory, sample.unattributed, now)
         if report is not None:

@@ -70,8 +70,8 @@ class AllocatedProcesses:
     sharers: ClaimSharers
     server_pod: str
     times: AgentTimes
-    mps_servers: frozenset[int] = frozenset()
-    """PIDs of the MPS servers of the GPU."""
+    mps_server: int = 0
+    """PID of the MPS server of the GPU; 0 if none is known."""
     unknown: tuple[UnknownProcess, ...] = ()
     """The processes without an allocation."""
     read_now: asyncio.Event = field(default_factory=asyncio.Event)
@@ -91,7 +91,7 @@ class AllocatedProcesses:
         """
         by_pod, pods = self.ledger.by_pod(), self.pods.of(set(memory))
         found: dict[int, LedgerEntry] = {}
-        own = set(self.mps_servers)
+        own = {self.mps_server}
         for pid, pod in pods.items():
             if pod is None:
                 continue

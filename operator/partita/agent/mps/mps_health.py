@@ -90,6 +90,8 @@ class MPSHealth:
     """State as in the GPUServer's status."""
     clients: frozenset[int] = frozenset()
     """PIDs of the connected clients of jobs."""
+    server: int = 0
+    """PID of the MPS server; 0 if none is known."""
     restarts: Counter[RestartReason] = field(default_factory=Counter)
     """Requested restarts."""
     _killed: UncleanEnd | None = None
@@ -104,7 +106,6 @@ class MPSHealth:
     """The newest fault of a server that has not become ACTIVE."""
     _unclean_at: float | None = None
     """When the last client ended uncleanly; None if none has since MPS started."""
-    _server: int = 0
     _replaced: int = 0
     """The server whose restart was requested, until another one runs."""
     _since: float | None = None
@@ -112,11 +113,6 @@ class MPSHealth:
     _restarted_at: float | None = None
     _unanswered_checks: int = 0
     _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
-
-    @property
-    def servers(self) -> frozenset[int]:
-        """PIDs of the MPS servers."""
-        return frozenset({self._server} - {0})
 
     @property
     def is_unsettled(self) -> bool:
@@ -163,7 +159,7 @@ class MPSHealth:
     def read_log(self) -> bool:
         """Read MPS's logs; return whether there is a fault to handle."""
         for fault in self.new_faults():
-            if self._ran == self._server != self._replaced:
+            if self._ran == self.server != self._replaced:
                 self.report_fault(fault)
             else:
                 self._start_error = fault
@@ -202,14 +198,14 @@ class MPSHealth:
     async def _query(self) -> ServerState | None:
         """Return the server's state; None if no server runs."""
         control = self.control()
-        if self._server:
+        if self.server:
             try:
-                state, pids = await control.status(self._server)
+                state, pids = await control.status(self.server)
             except (MPSGoneError, MPSBusyError):
                 raise
             except MPSError:
                 # The daemon reports a server that has exited as an error.
-                if self._server in await control.servers():
+                if self.server in await control.servers():
                     raise
             else:
                 self._count(pids)
@@ -217,9 +213,9 @@ class MPSHealth:
         servers = await control.servers()
         if not servers:
             return None
-        before, lost = self._server, self.clients
+        before, lost = self.server, self.clients
         state, pids = await control.status(servers[0])
-        self._server = servers[0]
+        self.server = servers[0]
         self._count(pids)
         if before and not self.single_user:
             if lost:
@@ -236,7 +232,7 @@ class MPSHealth:
         self.exits.has_left = self.exits.ended_unseen = False
 
     async def _answered(self, state: ServerState | None, now: float) -> None:
-        if self._server and self._server == self._replaced:
+        if self.server and self.server == self._replaced:
             self._starting("MPSRestarting", "MPS is being restarted")
             self._restart_after(START_WITHIN, now)
             return
@@ -247,7 +243,7 @@ class MPSHealth:
                 self.report_fault("the server is in the state FAULT")
                 await self._handle_fault(now)
                 self._restart_after(self.times.fault_restart, now, "Fault")
-            case None if self._server and not self.single_user:
+            case None if self.server and not self.single_user:
                 self._lost_server(now)
             case ServerState.INITIALIZING | None:
                 why = f": {self._start_error}" if self._start_error else " yet"
@@ -256,7 +252,7 @@ class MPSHealth:
 
     def _lost_server(self, now: float) -> None:
         """Handle a server that has exited: with protocol 3 the daemon starts no other one."""
-        said = f"MPS server {self._server} has exited"
+        said = f"MPS server {self.server} has exited"
         if self.clients:
             self._fault("MPSServerLost", f"{said} with {len(self.clients)} clients")
         self.clients = frozenset()
@@ -265,7 +261,7 @@ class MPSHealth:
 
     def _active(self, now: float) -> None:
         self._replaced = 0
-        self._ran, self._start_error = self._server, ""
+        self._ran, self._start_error = self.server, ""
         if self._reported:
             return  # a fault, whose cause is about to be known
         self.health.clear(Source.MPS_STARTING)
@@ -319,7 +315,7 @@ class MPSHealth:
             said = f"the MPS control daemon has not started its server yet: {message}"
             self._starting("MPSStarting", said)
         self.clients = frozenset()
-        self._server = self._replaced = 0
+        self.server = self._replaced = 0
         self._unclean_at = None
         self.canary.restarted()
         self._restart_after(START_WITHIN, now)
@@ -378,7 +374,7 @@ class MPSHealth:
 
     def _request_restart(self, reason: RestartReason, now: float) -> None:
         self._log.warning("requesting another MPS daemon", reason=reason)
-        self._restarted_at, self._replaced, self._unclean_at = now, self._server, None
+        self._restarted_at, self._replaced, self._unclean_at = now, self.server, None
         self.restarts[reason] += 1
         self.canary.restarted()
         self.restart()

@@ -46,9 +46,9 @@ def test_a_problem_by_which_work_is_lost_is_reported_before_others():
         "all is lost",
     )
     assert conditions.fault is not None
-    health.clear(Source.MPS)
+    health.set(Source.MPS, None)
     assert health.conditions().reason == "NVMLHangs"
-    health.clear(Source.GPU)
+    health.set(Source.GPU, None)
     assert (health.conditions().ready, health.conditions().reason) == (True, "Recovered")
 
 

@@ -83,7 +83,7 @@ def test_after_any_errors_no_job_is_charged_and_none_ends_that_need_not(
     for _ in range(1000):
         now += draw.choice([0.01, 1.0, 5.0, 20.0, 400.0])
         hardware = ends_all = False
-        health.clear(Source.MPS)
+        health.set(Source.MPS, None)
         match draw.randrange(6):
             case 0 | 1:
                 xid = draw.choice([*GOES_ON, *RESET, *RESTARTS_NODE, 48, 154, 999])
@@ -100,7 +100,7 @@ def test_after_any_errors_no_job_is_charged_and_none_ends_that_need_not(
                 recovery = draw.randrange(8) if driver_tells else 0
                 hardware = bool(recovery)
             case _:
-                health.clear(Source.GPU)
+                health.set(Source.GPU, None)
         if mps and hardware and draw.randrange(2):
             health.set(Source.MPS, MPS_FAULT)
             ends_all = True

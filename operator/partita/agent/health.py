@@ -88,16 +88,11 @@ class Health:
 
     def set(self, source: Source, problem: HealthProblem | None) -> bool:
         """Set the problem of a source, None if it has none; return whether this is new."""
-        if problem is None:
-            return self.clear(source)
-        new = self._problems.get(source) != problem
-        self._problems[source] = problem
-        self._was_faulted |= problem.faulted
-        return new
-
-    def clear(self, source: Source) -> bool:
-        """Remove the problem of a source; return whether it had one."""
-        return self._problems.pop(source, None) is not None
+        old = self._problems.pop(source, None)
+        if problem is not None:
+            self._problems[source] = problem
+            self._was_faulted |= problem.faulted
+        return problem != old
 
     def has(self, source: Source) -> bool:
         """Return whether a source has a problem."""

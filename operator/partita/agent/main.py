@@ -168,7 +168,7 @@ class Agent:
     async def _serve_gpu(self) -> NoReturn:
         self._gpu = await self._setup.identify(await self._select())
         await self._setup.configure(self._gpu, self.jobs.processes)
-        self.health.clear(Source.GPU)
+        self.health.set(Source.GPU, None)
         self._served = ServedGPU(
             settings=self._settings,
             kube=self._kube,

@@ -221,7 +221,7 @@ class SimulatedAgent:
             patch = {"metadata": {"annotations": {FAULT_ANNOTATION: None}}}
             await self._cluster.api.call("PATCH", self._path, patch)
         self._fault = None
-        self._health.clear(Source.GPU)
+        self._health.set(Source.GPU, None)
         self._cluster.changes.notify()
         self._faulted.clear()
         await self._report(self._content())

@@ -143,7 +143,7 @@ class GPUHealth:
         quiet = now - self._last_error
         if quiet >= self._quiet():
             for source in (Source.XID, Source.ECC, Source.UNKNOWN_XID):
-                if self.health.clear(source):
+                if self.health.set(source, None):
                     self._log.info("no more errors", quiet_for=quiet)
             self._quiet_needed = 0.0
 
@@ -174,7 +174,7 @@ class GPUHealth:
             return  # NVML has failed: what it told last holds
         self._tells_recovery = action is not None
         if not action:
-            self.health.clear(Source.RECOVERY)
+            self.health.set(Source.RECOVERY, None)
             return
         message = f"the driver asks to {_RECOVERY.get(action, f'recover it (action {action})')}"
         self.health.set(Source.RECOVERY, HealthProblem("RecoveryNeeded", message))

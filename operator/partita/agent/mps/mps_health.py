@@ -176,7 +176,8 @@ class MPSHealth:
         in CUDA's initialisation, and only a restart of MPS helps
         (https://github.com/kai-scheduler/kai-gpu-fractioning, mpsd/internal/drain).
         """
-        self.health.clear(Source.MPS)  # a wedge is not a program's fault, so nobody is a suspect
+        # A wedge is not a program's fault, so nobody is a suspect.
+        self.health.set(Source.MPS, None)
         self._fault("MPSWedged", message)
         self._request_restart("Wedged", now)
 
@@ -264,7 +265,7 @@ class MPSHealth:
         self._ran, self._start_error = self.server, ""
         if self._reported:
             return  # a fault, whose cause is about to be known
-        self.health.clear(Source.MPS_STARTING)
+        self.health.set(Source.MPS_STARTING, None)
         hung = self.canary.step(now, queued=self.single_user and bool(self.clients))
         if hung and (self._unclean_at is not None or self.canary.hung >= _HANGS):
             self.report_wedge(f"a canary client hung: {self.canary.error}", now)
@@ -279,12 +280,12 @@ class MPSHealth:
             needed = self.times.fault_shown_for if self.released() else RELEASED_WITHIN
             if waits or now - since < needed:
                 return
-            self.health.clear(Source.MPS)
+            self.health.set(Source.MPS, None)
             self._log.info("MPS is healthy again")
         if waits:
             self.state = "Checking"
             return
-        self.health.clear(Source.MPS_CANARY)
+        self.health.set(Source.MPS_CANARY, None)
         self.state = "Ready"
         self._since = self._restarted_at = None
 

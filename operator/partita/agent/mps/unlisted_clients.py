@@ -64,7 +64,7 @@ class UnlistedClients:
         lasting = sorted(pid for pid, since in self._since.items() if since <= long_ago)
         more = unattributed - self._own
         if not lasting or more < _NOTICED:
-            self._health.clear(Source.MPS_CLIENTS)
+            self._health.set(Source.MPS_CLIENTS, None)
             return
         pids = ", ".join(map(str, lasting[:5]))
         message = (

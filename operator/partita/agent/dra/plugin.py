@@ -29,7 +29,6 @@ from partita.agent.kubelet.client import call_service
 from partita.agent.times import AgentTimes
 from partita.constants import DRIVER
 from partita.kube.client import CLAIMS
-from partita.kube.errors import KubernetesError, NotFoundError
 
 __all__ = ["DRAPlugin"]
 
@@ -176,7 +175,7 @@ class DRAPlugin:
         )
         return api.PreparedClaim(devices=[prepared])
 
-    async def _read(self, asked: api.Claim) -> dict[str, Any]:
+    async def _read(self, asked: api.Claim) -> Mapping[str, Any]:
         """Read the claim that kubelet asks for.
 
         Raises
@@ -184,12 +183,8 @@ class DRAPlugin:
         PrepareError
             It cannot be read, or is another one.
         """
-        try:
-            claim = await self.claims.kube.get(CLAIMS, asked.name, asked.namespace)
-        except NotFoundError:
-            raise PrepareError("it does not exist any more") from None
-        except KubernetesError as error:
-            raise TransientPrepareError(f"it cannot be read: {error}") from error
+        name, namespace, gone = asked.name, asked.namespace, "does not exist any more"
+        claim = await self.claims.read(CLAIMS, name, namespace, "it", gone)
         if claim["metadata"]["uid"] != asked.uid:
             raise PrepareError(f"it is another one now: its UID is not {asked.uid}")
         return claim

@@ -25,7 +25,7 @@ from partita.agent.health import Health
 from partita.agent.mps.slot_limits import SlotOwner, namespace_limits
 from partita.agent.times import AgentTimes
 from partita.constants import DRIVER
-from partita.kube.client import CLAIMS, PODS, Kube
+from partita.kube.client import CLAIMS, PODS, Kind, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.pods.probe_pod import probe_claim_name, probe_name
 
@@ -238,12 +238,29 @@ class PreparedClaims:
         return pod
 
     async def _read_pod(self, name: str, namespace: str) -> Body:
+        return await self.read(PODS, name, namespace, f"its Pod {name}", "does not exist")
+
+    async def read(self, kind: Kind, name: str, namespace: str, what: str, gone: str) -> Body:
+        """Read an object.
+
+        Parameters
+        ----------
+        what, gone
+            The message if it does not exist.
+
+        Raises
+        ------
+        PrepareError
+            It does not exist.
+        TransientPrepareError
+            It cannot be read now.
+        """
         try:
-            return await self.kube.get(PODS, name, namespace)
+            return await self.kube.get(kind, name, namespace)
         except NotFoundError:
-            raise PrepareError(f"its Pod {name} does not exist") from None
+            raise PrepareError(f"{what} {gone}") from None
         except KubernetesError as error:
-            raise TransientPrepareError(f"its Pod {name} cannot be read: {error}") from error
+            raise TransientPrepareError(f"{what} cannot be read: {error}") from error
 
     def _check_alone(self, entry: LedgerEntry, pod: Body) -> None:
         """Check that the Pod has no other slice: its containers can use only one.

@@ -18,9 +18,8 @@ from grpclib.const import Cardinality, Handler
 from grpclib.server import Stream
 
 from partita.agent.dra.device import allocated_devices
-from partita.agent.dra.device_health import DeviceHealthService
 from partita.agent.dra.prepare import PreparedClaims
-from partita.agent.dra.registration import Registration
+from partita.agent.dra.registration import DeviceHealthService, Registration
 from partita.agent.dra.socket_server import serve
 from partita.agent.dra.sockets import DriverSockets
 from partita.agent.errors import KubeletError, PrepareError, TransientPrepareError

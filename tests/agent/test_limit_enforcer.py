@@ -8,8 +8,7 @@ from typing import Any, cast
 import pytest
 
 from agent.entries import job_entry
-from partita.agent.limits.enforcer import LimitEnforcer
-from partita.agent.limits.violations import Violation
+from partita.agent.limits.violations import LimitEnforcer, Violation
 from partita.agent.times import AgentTimes
 from partita.kube.events import Events, EventSubject
 from partita.models import GPUServer

@@ -14,11 +14,11 @@ from partita.agent.attribution.claim_sharers import ONE_POD, ClaimSharers
 from partita.agent.attribution.processes import PodsOfProcesses
 from partita.agent.gpu_report import JobReport
 from partita.agent.limits.cgroups import CgroupTree
-from partita.agent.limits.enforcer import LimitEnforcer
 from partita.agent.limits.job_limits import JobLimits
 from partita.agent.limits.violations import (
     ClientLimit,
     ContextSize,
+    LimitEnforcer,
     Violation,
     memory_violations,
 )

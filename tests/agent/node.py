@@ -14,7 +14,6 @@ from uuid import uuid4
 
 from agent.kubelet import Kubelet
 from gpu.fake import FakeGPUs, uuid_of
-from partita.agent.dra.sockets import DriverSockets
 from partita.agent.main import Agent
 from partita.agent.mps.daemon import MPSDaemon
 from partita.agent.paths import Paths
@@ -159,7 +158,7 @@ class Node:
             "namespace": self.namespace,
             "pod_uid": self._pod_uid,
             "paths": self.paths,
-            "driver_sockets": DriverSockets(self.kubelet.folder),
+            "kubelet": self.kubelet.folder,
             "cdi": self.cdi,
             "proc": self.proc,
             "cgroups": self.gpus.cgroups.root,

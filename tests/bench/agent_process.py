@@ -22,7 +22,6 @@ def main(folder: Path, name: str, namespace: str, kubeconfig: str, metrics_port:
     """
     sys.stdout = sys.stderr = (folder / "agent.log").open("w")
     load()
-    from partita.agent.dra.sockets import DriverSockets
     from partita.agent.main import run_agent
     from partita.agent.paths import Paths
     from partita.agent.settings import AgentSettings
@@ -37,7 +36,7 @@ def main(folder: Path, name: str, namespace: str, kubeconfig: str, metrics_port:
         namespace=namespace,
         metrics_port=metrics_port,
         paths=Paths(name, folder / "run"),
-        driver_sockets=DriverSockets(folder / "kubelet-0"),
+        kubelet=folder / "kubelet-0",
         cdi=folder / "cdi",
         proc=folder / "proc",
         cgroups=folder / "cgroup",

@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 import structlog
 
 from partita.agent.attribution.allocated_processes import summary
-from partita.agent.dra.cdi import CDIFolder
 from partita.agent.dra.plugin import DRAPlugin
 from partita.agent.dra.prepare import PreparedClaims
 from partita.agent.errors import (
@@ -84,20 +83,12 @@ class Agent:
         self._gpu_health = GPUHealth(self.health, self.jobs.ledger.released, times)
         self._claims = PreparedClaims(
             kube=kube,
-            server=settings.server,
-            namespace=settings.namespace,
-            ledger=self.jobs.ledger,
-            read_ledger=self.jobs.read_ledger,
-            folder=CDIFolder(settings.cdi),
+            settings=settings,
+            jobs=self.jobs,
             health=self.health,
             times=times,
         )
-        self._dra = DRAPlugin(
-            claims=self._claims,
-            sockets=settings.driver_sockets,
-            before_end=self._report_last,
-            times=times,
-        )
+        self._dra = DRAPlugin(claims=self._claims, before_end=self._report_last)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until stopped, then release the GPU if the Pod is deleted.

@@ -3,10 +3,9 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from partita.agent.dra.cdi import CDI_DIRECTORY
-from partita.agent.dra.sockets import DriverSockets
 from partita.agent.limits.cgroups import CGROUPS
 from partita.agent.paths import Paths
+from partita.constants import KUBELET_DIRECTORY
 from partita.models import SharingMode
 from partita.pods.allocation import DeviceInjection
 
@@ -33,10 +32,14 @@ class AgentSettings:
     """TCP port of its metrics; 0 serves none."""
     paths: Paths = field(default_factory=lambda: Paths(""))
     """The files shared with the MPS container."""
-    driver_sockets: DriverSockets = field(default_factory=DriverSockets)
-    """The sockets of the DRA driver on the node."""
-    cdi: Path = CDI_DIRECTORY
-    """Directory of the CDI files that the container runtime reads."""
+    kubelet: Path = Path(KUBELET_DIRECTORY)
+    """kubelet's directory."""
+    cdi: Path = Path("/var/run/cdi")
+    """Directory of the CDI files that the container runtime reads.
+
+    The one for files that are generated at run time
+    (https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md, "CDI JSON
+    Specification"); containerd reads it unless `cdi_spec_dirs` is changed."""
     proc: Path = Path("/proc")
     """The node's processes."""
     cgroups: Path = CGROUPS
@@ -49,4 +52,4 @@ class AgentSettings:
         See https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/,
         "Monitoring device plugin resources".
         """
-        return self.driver_sockets.kubelet / "pod-resources" / "kubelet.sock"
+        return self.kubelet / "pod-resources" / "kubelet.sock"

@@ -21,11 +21,8 @@ from partita.agent.errors import PrepareError, SetupError
 from partita.agent.paths import remove_file, write_file
 from partita.constants import GROUP
 
-__all__ = ["CDI_DIRECTORY", "CDIFolder", "ClaimDevice"]
+__all__ = ["CDIFolder", "ClaimDevice"]
 
-CDI_DIRECTORY: Final = Path("/var/run/cdi")
-"""Directory for files that are generated at run time (page above, "CDI JSON Specification";
-containerd reads it unless `cdi_spec_dirs` is changed)."""
 _KIND: Final = f"{GROUP}/slice"
 _PREFIX: Final = f"{GROUP}-slice-"
 _VERSION: Final = "0.6.0"

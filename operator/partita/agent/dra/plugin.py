@@ -25,7 +25,6 @@ from partita.agent.dra.sockets import DriverSockets
 from partita.agent.errors import KubeletError, PrepareError, TransientPrepareError
 from partita.agent.kubelet import kubelet_pb2 as api
 from partita.agent.kubelet.client import call_service
-from partita.agent.times import AgentTimes
 from partita.constants import DRIVER
 from partita.kube.client import CLAIMS
 
@@ -59,22 +58,17 @@ class DRAPlugin:
     ----------
     claims
         The claims of a GPU.
-    sockets
-        The sockets of the node's agents.
     before_end
         Called before kubelet learns that a claim of the GPU is unprepared, after which it reports
         the end of the claim's Pod.
-    times
-        How long it waits.
     """
 
     claims: PreparedClaims
-    sockets: DriverSockets
     before_end: Callable[[], Awaitable[None]]
-    times: AgentTimes
 
     def __post_init__(self) -> None:
-        self._server = self.claims.server
+        self._server, self.times = self.claims.server, self.claims.times
+        self.sockets = DriverSockets(self.claims.settings.kubelet)
         self.registration = Registration(self.sockets.service(self._server))
         self.health = DeviceHealthService(self._server, self.times)
         self._log = structlog.get_logger(__name__).bind(server=self._server)

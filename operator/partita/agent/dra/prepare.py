@@ -8,14 +8,14 @@ job's allocation. The claim of the probe Pod is the only one without an allocati
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import structlog
 
-from partita.agent.allocations import AllocationReader, Key, LedgerEntry
+from partita.agent.allocations import Key, LedgerEntry
 from partita.agent.attribution.claim_sharers import ONE_POD
 from partita.agent.dra.cdi import CDIFolder, ClaimDevice
 from partita.agent.dra.device import ClaimGPU, ServesClaims, claim_device, probe_device
@@ -23,6 +23,8 @@ from partita.agent.errors import MPSError, PrepareError, TransientPrepareError
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.health import Health
 from partita.agent.mps.slot_limits import SlotOwner, namespace_limits
+from partita.agent.running_jobs import RunningJobs
+from partita.agent.settings import AgentSettings
 from partita.agent.times import AgentTimes
 from partita.constants import DRIVER
 from partita.kube.client import CLAIMS, PODS, Kind, Kube
@@ -54,16 +56,10 @@ class PreparedClaims:
     ----------
     kube
         The API server.
-    server
-        The GPUServer.
-    namespace
-        Namespace of the server Pod and of the probe Pod.
-    ledger
-        Its allocations.
-    read_ledger
-        Reads the ledger again.
-    folder
-        The CDI files of the node.
+    settings
+        The agent's settings.
+    jobs
+        The jobs of the GPU, and its allocations.
     health
         The state of the GPU.
     times
@@ -71,11 +67,8 @@ class PreparedClaims:
     """
 
     kube: Kube
-    server: str
-    namespace: str
-    ledger: AllocationReader
-    read_ledger: Callable[[], Awaitable[None]]
-    folder: CDIFolder
+    settings: AgentSettings
+    jobs: RunningJobs
     health: Health
     times: AgentTimes
     served: ServesClaims | None = None
@@ -86,6 +79,9 @@ class PreparedClaims:
     """By UID of the claim."""
 
     def __post_init__(self) -> None:
+        self.server = self.settings.server
+        self.folder = CDIFolder(self.settings.cdi)
+        """The CDI files of the node."""
         self._log = structlog.get_logger(__name__).bind(server=self.server)
 
     def _gpu(self, *, probe: bool = False) -> ClaimGPU:
@@ -123,7 +119,7 @@ class PreparedClaims:
 
     async def run(self) -> NoReturn:
         """Keep the files as the ledger and MPS require, until cancelled."""
-        await self.ledger.loaded.wait()
+        await self.jobs.ledger.loaded.wait()
         for device in self.folder.devices():
             if device.server == self.server:
                 self._prepared.setdefault(device.claim, _Prepared(device))
@@ -151,7 +147,10 @@ class PreparedClaims:
             They cannot start now.
         """
         meta = claim["metadata"]
-        if (meta["namespace"], meta["name"]) == (self.namespace, probe_claim_name(self.server)):
+        if (meta["namespace"], meta["name"]) == (
+            self.settings.namespace,
+            probe_claim_name(self.server),
+        ):
             gpu, device = await self._prepare_probe(claim)
         else:
             gpu, device = await self._prepare(claim)
@@ -197,14 +196,14 @@ class PreparedClaims:
     async def _entry(self, claim: Body) -> LedgerEntry:
         """Return the ledger's entry of a claim; read the ledger if it is not known yet."""
         uid = claim["metadata"]["uid"]
-        if self.ledger.claim(uid) is None:
+        if self.jobs.ledger.claim(uid) is None:
             try:
-                await self.read_ledger()
+                await self.jobs.read_ledger()
             except KubernetesError as error:
                 raise TransientPrepareError(
                     f"GPUServer {self.server} cannot be read: {error}"
                 ) from error
-        entry = self.ledger.claim(uid)
+        entry = self.jobs.ledger.claim(uid)
         if entry is None:
             raise PrepareError(
                 f"the ledger of GPUServer {self.server} does not contain it: only Partita's "
@@ -314,7 +313,7 @@ class PreparedClaims:
         """
         now = time.monotonic()
         for uid, old in list(self._prepared.items()):
-            if old.device.key in self.ledger.allocations or now < old.retry_at:
+            if old.device.key in self.jobs.ledger.allocations or now < old.retry_at:
                 continue
             try:
                 self.unprepare(uid)
@@ -328,7 +327,7 @@ class PreparedClaims:
         except PrepareError:
             return
         for uid, old in list(self._prepared.items()):
-            entry = self.ledger.allocations.get(old.device.key)
+            entry = self.jobs.ledger.allocations.get(old.device.key)
             if entry is None or old.inputs == (entry, gpu) or now < old.retry_at:
                 continue
             name = entry.name

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from partita.constants import DRIVER, KUBELET_DIRECTORY, LONGEST_KUBELET_DIRECTORY
+from partita.constants import DRIVER, LONGEST_KUBELET_DIRECTORY
 
 __all__ = ["DriverSockets"]
 
@@ -26,7 +26,7 @@ class DriverSockets:
         k8s.io/kubernetes, pkg/kubelet/config/defaults.go).
     """
 
-    kubelet: Path = Path(KUBELET_DIRECTORY)
+    kubelet: Path
 
     def registration(self, server: str) -> Path:
         """Return the socket by which kubelet finds the agent of a GPUServer."""

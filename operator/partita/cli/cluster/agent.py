@@ -85,7 +85,6 @@ def command(
     leave_out_unused()
     import asyncio
 
-    from partita.agent.dra.sockets import DriverSockets
     from partita.agent.main import run_agent
     from partita.agent.paths import Paths
     from partita.agent.settings import AgentSettings
@@ -99,7 +98,7 @@ def command(
         server=server,
         mode=SharingMode(mode),
         paths=Paths(server, run_directory),
-        driver_sockets=DriverSockets(kubelet_directory),
+        kubelet=kubelet_directory,
         **settings,
     )
 

@@ -166,7 +166,6 @@ class Agent:
             gpu=self._gpu,
             setup=self._setup,
             jobs=self.jobs,
-            claims=self._claims,
             dra=self._dra,
             health=self.health,
             gpu_health=self._gpu_health,

@@ -12,7 +12,6 @@ import structlog
 from partita.agent.allocations import read_pod
 from partita.agent.dra.device import ClaimGPU
 from partita.agent.dra.plugin import DRAPlugin
-from partita.agent.dra.prepare import PreparedClaims
 from partita.agent.errors import GPULostError, MPSError, NVMLError
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.gpu.gpu_health import GPUHealth
@@ -53,10 +52,8 @@ class ServedGPU:
         The GPU.
     setup
         The setup that configured the GPU.
-    claims
-        The prepared claims of the GPU.
     dra
-        The DRA driver of the GPU.
+        The DRA driver of the GPU, with its claims.
     gpu_health
         The health of the GPU, except for MPS.
     report_now
@@ -70,7 +67,6 @@ class ServedGPU:
     gpu: AcquiredGPU
     setup: GPUSetup
     jobs: RunningJobs
-    claims: PreparedClaims
     dra: DRAPlugin
     health: Health
     gpu_health: GPUHealth
@@ -99,7 +95,7 @@ class ServedGPU:
             ledger=jobs.ledger,
             control=setup.control,
             count=gpu.selection.spec.max_jobs,
-            owners=self.claims.slot_owners,
+            owners=self.dra.claims.slot_owners,
         )
         self._profiles = ProfileStore(kube, where, time.time(), times)
         unread = HealthProblem("GPUChecking", "the GPU's health has not been read yet")
@@ -135,7 +131,7 @@ class ServedGPU:
                 support=gpu.limit_support,
                 probe=LimitProbe(kube, identity, settings.namespace, jobs.limits.tree),
                 jobs=jobs.limits,
-                variables=self.claims.variables,
+                variables=self.dra.claims.variables,
                 health=health,
                 times=times,
             )

@@ -147,10 +147,8 @@ class PreparedClaims:
             They cannot start now.
         """
         meta = claim["metadata"]
-        if (meta["namespace"], meta["name"]) == (
-            self.settings.namespace,
-            probe_claim_name(self.server),
-        ):
+        probe = self.settings.namespace, probe_claim_name(self.server)
+        if (meta["namespace"], meta["name"]) == probe:
             gpu, device = await self._prepare_probe(claim)
         else:
             gpu, device = await self._prepare(claim)

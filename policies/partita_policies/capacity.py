@@ -138,6 +138,10 @@ class FreeCapacity:
         """Return whether a job has a GPU, taken here or allocated before."""
         return job_id in self._where
 
+    def without_gpus(self, jobs: Iterable[Job]) -> list[Job]:
+        """Return the jobs that have no GPU."""
+        return [job for job in jobs if job.id not in self._where]
+
     def why_not(self, job: Job, gpu_id: str) -> CapacityShortage | None:
         """Return why a job does not fit a GPU, or None if it fits."""
         free = self._free.get(gpu_id)

@@ -164,7 +164,7 @@ class _Offers:
         self.placements: list[Placement] = []
         self._time, self._capacity, self._request_of = snapshot.time, capacity, requests.of
         self._demand, self._typical = demand, typical_duration(snapshot)
-        waiting = [job for job in snapshot.jobs if not capacity.holds(job.id)]
+        waiting = capacity.without_gpus(snapshot.jobs)
         waiting.sort(key=lambda job: -job.priority)
         queues = defaultdict[tuple[CachedRequest, int, int], list[Job]](list)
         for request, job in zip(requests.of_all(waiting), waiting, strict=True):

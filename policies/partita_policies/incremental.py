@@ -60,10 +60,10 @@ class Memo(Generic[Input, Result]):
         """Return the values of many objects: as `of` of each, in a fraction of the time."""
         places = [*map(id, objects)]
         values = [*map(self._before.get, places)]
-        known = [
-            self.of(one) if value is None else value
-            for one, value in zip(objects, values, strict=True)
-        ]
+        known = [value for value in values if value is not None]
+        if len(known) < len(values):
+            pairs = zip(objects, values, strict=True)
+            known = [self.of(one) if value is None else value for one, value in pairs]
         self._now.update(zip(places, known, strict=True))
         self._used += objects
         return known

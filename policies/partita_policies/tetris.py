@@ -32,10 +32,10 @@ memory's bandwidth and of the PCIe link. Departures from the paper:
 - A job on several GPUs is scored on one of them.
 """
 
-from collections import Counter
 from collections.abc import Sequence
-from ctypes import CDLL, c_int, c_void_p
-from functools import cache, partial
+from ctypes import CDLL, c_double, c_int, c_void_p
+from functools import cache
+from itertools import count
 from operator import attrgetter
 from statistics import fmean
 from typing import ClassVar, Literal
@@ -44,7 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from partita_policies.capacity import FreeCapacity, FreeGPU
+from partita_policies.capacity import FreeCapacity
 from partita_policies.incremental import CapacityCache, Interned, Memo
 from partita_policies.interference import sm_share
 from partita_policies.native import library
@@ -57,19 +57,17 @@ _Usage = tuple[float, float, float]
 """Demand according to a profile: percent of the SMs' throughput or of GPU utilisation, percent of
 the memory's bandwidth or of SM occupancy, PCIe bytes per second."""
 _IDLE: _Usage = (0.0, 0.0, 0.0)
-_Places = tuple[tuple[str, ...], frozenset[str]]
-"""The products and nodes of the GPUs that a job may use."""
 _REQUEST = attrgetter(
     *("memory", "cpu", "host_memory", "host_storage", "slots", "clients", "alone", "gpus"),
     *("products", "nodes", "priority", "duration"),
 )
-_CLASS = np.dtype(
+_JOB = np.dtype(
     [
-        *(("asks", KIND), ("uses", "f8", 3), ("penalty", "f8")),
-        *((name, "i4") for name in ("gpus", "priority", "waiting", "shape")),
+        *(("asks", KIND), ("uses", "f8", 3), ("seconds", "f8")),
+        *((name, "i4") for name in ("gpus", "priority", "number", "shape")),
     ]
 )
-"""`TetrisClass` of `native/tetris.c`."""
+"""`TetrisJob` of `native/tetris.c`."""
 _GPU = np.dtype(
     [
         *(("free", FREE_GPU), ("left", "f8", 3), ("bandwidth", "f8")),
@@ -78,13 +76,15 @@ _GPU = np.dtype(
 )
 """`TetrisGPU` of `native/tetris.c`."""
 _UNLIMITED = 1e300
+_MOST_USAGES = 10_000
+"""Profiles of which the usage is kept."""
 
 
 @cache
 def _native() -> CDLL:
     loaded = library()
     loaded.tetris.argtypes = [
-        *(c_void_p, c_int, c_void_p, c_int, c_void_p, c_void_p, c_int, c_void_p, c_void_p)
+        *(c_void_p, c_int, c_void_p, c_int, c_void_p, c_void_p, c_int, c_double, c_void_p)
     ]
     loaded.tetris.restype = c_int
     return loaded
@@ -123,18 +123,18 @@ class TetrisParameters(Parameters):
 class _JobClass:
     """Jobs with the same demand and request.
 
-    `row` has the bytes of a `_CLASS`, without what depends on other jobs. In place of the penalty
-    it has the duration, from which that follows; NaN if unknown. `like` is one of the jobs.
+    `row` has the bytes of a `_JOB`, whose shape is 0 if it may use all GPUs. `like` is one of the
+    jobs.
     """
 
-    __slots__ = ("__weakref__", "like", "places", "priority", "row")
+    __slots__ = ("__weakref__", "like", "row")
 
-    def __init__(self, job: Job, usage: _Usage) -> None:
-        self.like, self.priority = job, job.priority
-        self.places: _Places = job.products, job.nodes
+    def __init__(self, job: Job, usage: _Usage, number: int) -> None:
+        self.like = job
         seconds = np.nan if job.duration is None else job.duration
-        row = (asked(job), usage, seconds, job.gpus, job.priority, 0, 0)
-        self.row = np.array([row], _CLASS).tobytes()
+        limited = bool(job.products or job.nodes)
+        row = (asked(job), usage, seconds, job.gpus, job.priority, number, limited)
+        self.row = np.array([row], _JOB).tobytes()
 
 
 class Tetris:
@@ -143,21 +143,22 @@ class Tetris:
     parameters: ClassVar[type[Parameters]] = TetrisParameters
 
     def __init__(self, parameters: TetrisParameters) -> None:
-        self._weight = parameters.remaining_work
-        self._window = parameters.window
-        self._usages = Memo(partial(_usage_of, parameters=parameters))
+        self._parameters = parameters
+        self._usages: dict[int, tuple[Profile, _Usage]] = {}
+        numbers = count()
         self._job_classes = Interned[Job, _JobClass](
             key=lambda job: (self._usage(job), _REQUEST(job)),
-            compute=lambda job: _JobClass(job, self._usage(job)),
+            compute=lambda job: _JobClass(job, self._usage(job), next(numbers) % 2**31),
         )
+        self._gpu_rows = Memo(self._gpu_row)
         self._capacity = CapacityCache()
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Start the best job of the least loaded GPU, until none has room for any."""
-        self._usages.begin()
         self._job_classes.begin()
+        self._gpu_rows.begin()
         with self._capacity.of(snapshot) as capacity:
-            waiting = [job for job in snapshot.jobs if not capacity.holds(job.id)]
+            waiting = capacity.without_gpus(snapshot.jobs)
             if not waiting or not snapshot.gpus:
                 return []
             return self._placements(snapshot, waiting, capacity)
@@ -166,71 +167,45 @@ class Tetris:
         self, snapshot: Snapshot, waiting: Sequence[Job], capacity: FreeCapacity
     ) -> list[Placement]:
         kinds = self._job_classes.of_all(waiting)
-        counts = Counter(kinds)
-        ordered = sorted(counts, key=attrgetter("priority"), reverse=True)
-        classes, allowed = self._class_rows(ordered, snapshot.gpus, capacity)
-        classes["waiting"] = [counts[kind] for kind in ordered]
-        gpus = np.array([self._gpu_row(capacity[gpu.id]) for gpu in snapshot.gpus], _GPU)
+        jobs = np.frombuffer(bytearray().join([kind.row for kind in kinds]), _JOB)
+        allowed = self._allowed(kinds, jobs, capacity)
+        gpus = np.frombuffer(bytearray().join(self._gpu_rows.of_all(snapshot.gpus)), _GPU)
         gpus["node"] = capacity.index.node_of
         free = capacity.index.host
         host = None if free is None else np.array(free.T, order="C")
-        room = np.empty(len(classes))
-        asked = classes["waiting"].astype(np.int64) * classes["gpus"]
-        starts = np.empty((int(asked.sum()) + int(classes["gpus"].max()), 2), np.int32)
-        count = _native().tetris(
-            classes.ctypes.data, len(classes), gpus.ctypes.data, len(gpus), allowed.ctypes.data,
-            None if host is None else host.ctypes.data, min(self._window, len(classes)),
-            room.ctypes.data, starts.ctypes.data,
+        starts = np.empty((int(jobs["gpus"].sum()) + int(jobs["gpus"].max()), 2), np.int32)
+        found = _native().tetris(
+            jobs.ctypes.data, len(jobs), gpus.ctypes.data, len(gpus), allowed.ctypes.data,
+            None if host is None else host.ctypes.data,
+            min(self._parameters.window, len(jobs)), self._parameters.remaining_work,
+            starts.ctypes.data,
         )  # fmt: skip
-        found = starts[:count].tolist()
-        members = {ordered[place]: list[Job]() for place, _ in found}
-        for kind, job in zip(reversed(kinds), reversed(waiting), strict=True):
-            if kind in members:
-                members[kind].append(job)
+        if found < 0:
+            raise MemoryError
         placements: list[Placement] = []
-        pairs = iter(found)
+        pairs = iter(starts[:found].tolist())
         for place, gpu in pairs:
-            job = members[ordered[place]].pop()
+            job = waiting[place]
             others = [next(pairs)[1] for _ in range(job.gpus - 1)]
             ids = tuple([snapshot.gpus[index].id for index in (gpu, *others)])
             placements.append(Placement(job.id, ids))
         return placements
 
-    def _class_rows(
-        self, kinds: Sequence[_JobClass], gpus: Sequence[GPU], capacity: FreeCapacity
-    ) -> tuple[NDArray[np.void], NDArray[np.bool_]]:
-        """Return a row for each class, and which GPUs jobs of each shape may use."""
-        samples = {kind.places: kind.like for kind in kinds}
-        shapes = {places: number for number, places in enumerate(samples)}
-        classes = np.frombuffer(b"".join([kind.row for kind in kinds]), _CLASS).copy()
-        if len(shapes) > 1:
-            classes["shape"] = [shapes[kind.places] for kind in kinds]
-        classes["penalty"] = self._penalties(classes, gpus)
-        return classes, np.array([capacity.index.allowed(job) for job in samples.values()])
+    @staticmethod
+    def _allowed(
+        kinds: Sequence[_JobClass], jobs: NDArray[np.void], capacity: FreeCapacity
+    ) -> NDArray[np.bool_]:
+        """Set the shapes of jobs; return which GPUs jobs of each shape may use, all of shape 0."""
+        limited = np.flatnonzero(jobs["shape"])
+        samples = [kinds[place].like for place in limited.tolist()]
+        shapes = {(job.products, job.nodes): job for job in samples}
+        numbers = {places: number for number, places in enumerate(shapes, start=1)}
+        jobs["shape"][limited] = [numbers[job.products, job.nodes] for job in samples]
+        whole = np.ones(len(capacity.index.node_of), np.bool_)
+        return np.array([whole, *map(capacity.index.allowed, shapes.values())])
 
-    def _penalties(self, classes: NDArray[np.void], gpus: Sequence[GPU]) -> NDArray[np.float64]:
-        """Return epsilon times the remaining work of each class; the mean work if unknown.
-
-        Parameters
-        ----------
-        classes
-            They have their duration in place of the penalty.
-        """
-        memory = max(gpu.memory for gpu in gpus) or 1
-        asks = classes["asks"]
-        bandwidth = max(gpu.pcie_bandwidth for gpu in gpus) or np.inf
-        # Alignment with the largest GPU when it is idle, in shares of that GPU.
-        sizes = np.where(asks["alone"] > 0, 1.0, asks["memory"] / memory)
-        sizes += (classes["uses"] / (100.0, 100.0, bandwidth)).sum(axis=1)
-        works = classes["penalty"] * sizes * classes["gpus"]
-        known = works[works > 0]
-        mean_work = float(known.mean()) if len(known) else 1.0
-        epsilon = self._weight * float(sizes.mean()) / mean_work
-        penalties: NDArray[np.float64] = epsilon * np.where(np.isnan(works), mean_work, works)
-        return penalties
-
-    def _gpu_row(self, free: FreeGPU) -> tuple[object, ...]:
-        gpu = free.gpu
+    def _gpu_row(self, gpu: GPU) -> bytes:
+        free = FreeCapacity([gpu])[gpu.id]
         left = (100.0, 100.0, float(gpu.pcie_bandwidth or _UNLIMITED))
         shared = False
         for holder in free.holders.values():
@@ -240,10 +215,19 @@ class Tetris:
         limits = (free.slots, free.clients, len(free.holders), free.alone)
         is_open = not free.alone and free.slots > 0 and free.clients > 0
         row = (gpu.memory, free.memory, *limits)
-        return (row, left, gpu.pcie_bandwidth, shared, is_open, 0, 0)
+        whole = (row, left, gpu.pcie_bandwidth, shared, is_open, 0, 0)
+        return np.array([whole], _GPU).tobytes()
 
     def _usage(self, job: Job | RunningJob) -> _Usage:
-        return self._usages.of(job.profile) if job.profile else _IDLE
+        profile = job.profile
+        if profile is None:
+            return _IDLE
+        known = self._usages.get(id(profile))
+        if known is None:
+            if len(self._usages) == _MOST_USAGES:
+                self._usages.clear()
+            known = self._usages[id(profile)] = profile, _usage_of(profile, self._parameters)
+        return known[1]
 
 
 def _usage_of(profile: Profile, parameters: TetrisParameters) -> _Usage:

@@ -72,7 +72,8 @@ class GPUIndex:
     def most(self) -> tuple[int, int]:
         """The largest of the bytes in each row of `memory`."""
         if self._most is None:
-            self._most = int(self._shared.max(initial=_NONE)), int(self._alone.max(initial=_NONE))
+            shared, alone = np.maximum.reduce(self.memory, axis=1, initial=_NONE).tolist()
+            self._most = shared, alone
         return self._most
 
     def least_loaded(self) -> int:

@@ -69,7 +69,7 @@ class Memo(Generic[Input, Result]):
         return known
 
 
-class Interned(Generic[Input, Result]):
+class Interned(Memo[Input, Result]):
     """Values that objects with equal keys share, kept as long as decisions use one of the objects.
 
     So what follows from a value is computed once, and values are compared by their identity.
@@ -85,29 +85,16 @@ class Interned(Generic[Input, Result]):
     def __init__(
         self, key: Callable[[Input], Hashable], compute: Callable[[Input], Result]
     ) -> None:
-        self._key = key
-        self._compute = compute
-        self._of_key: WeakValueDictionary[Hashable, Result] = WeakValueDictionary()
-        self._of_object = Memo(self._find)
+        of_key: WeakValueDictionary[Hashable, Result] = WeakValueDictionary()
 
-    def begin(self) -> None:
-        """Begin a decision."""
-        self._of_object.begin()
+        def find(one: Input) -> Result:
+            of_one = key(one)
+            found = of_key.get(of_one)
+            if found is None:
+                found = of_key[of_one] = compute(one)
+            return found
 
-    def of(self, one: Input) -> Result:
-        """Return the value of an object."""
-        return self._of_object.of(one)
-
-    def of_all(self, objects: Sequence[Input]) -> list[Result]:
-        """Return the values of many objects, which is faster than one by one."""
-        return self._of_object.of_all(objects)
-
-    def _find(self, one: Input) -> Result:
-        key = self._key(one)
-        found = self._of_key.get(key)
-        if found is None:
-            found = self._of_key[key] = self._compute(one)
-        return found
+        super().__init__(find)
 
 
 class CapacityCache:

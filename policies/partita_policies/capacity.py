@@ -18,6 +18,9 @@ from partita_policies.misfits import Misfits
 from partita_policies.types import GPU, Job, Node, RunningJob
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from partita_policies.gpu_index import GPUIndex
 
 __all__ = [
@@ -100,11 +103,6 @@ class FreeCapacity:
 
     def __contains__(self, gpu_id: object) -> bool:
         return gpu_id in self._free
-
-    @property
-    def has_idle(self) -> bool:
-        """Whether some GPU has no jobs."""
-        return self.index.most[True] >= 0
 
     @property
     def index(self) -> "GPUIndex":
@@ -211,12 +209,20 @@ class FreeCapacity:
         fitting = [gpu_id for gpu_id in members if self.why_not(job, gpu_id) is None]
         return tuple(fitting[: job.gpus]) if len(fitting) >= job.gpus else None
 
-    def find(self, job: Job, choice: Choice) -> tuple[str, ...] | None:
+    def find(
+        self, job: Job, choice: Choice, among: "NDArray[np.bool_] | None" = None
+    ) -> tuple[str, ...] | None:
         """Return the chosen GPUs among those that a job fits now, as `first_fit` does.
 
         A job on several GPUs gets those of the first node with enough of them; with
         `Choice.LEAST_LOADED` of the node with the most GPUs that it fits, and with
         `Choice.TIGHTEST` of the one with the fewest.
+
+        Parameters
+        ----------
+        among
+            With `Choice.FIRST`: which GPUs, in the snapshot's order, may be chosen. A later search
+            may not have more of them.
         """
         if job.id in self._where or self.is_known_not_to_fit(job):
             return None
@@ -225,7 +231,7 @@ class FreeCapacity:
             least = self._rows[self.index.least_loaded()].gpu.id
             if self.reach(job, least) >= job.memory:
                 return (least,)
-        found = self.index.find(job, choice)
+        found = self.index.find(job, choice, among)
         if not found:
             self._misfits.add(job)
             return None
@@ -265,9 +271,11 @@ class FreeCapacity:
             raise CapacityError(f"job {job.id} cannot have {', '.join(gpu_ids)}: {refusal}")
         self.allocate(job, gpu_ids)
 
-    def place(self, job: Job, choice: Choice) -> tuple[str, ...] | None:
+    def place(
+        self, job: Job, choice: Choice, among: "NDArray[np.bool_] | None" = None
+    ) -> tuple[str, ...] | None:
         """Allocate the GPUs that `find` returns to a job, and return them."""
-        gpu_ids = self.find(job, choice)
+        gpu_ids = self.find(job, choice, among)
         if gpu_ids is not None:
             self.allocate(job, gpu_ids)
         return gpu_ids

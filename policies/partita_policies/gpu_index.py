@@ -103,9 +103,11 @@ class GPUIndex:
                     fits &= (left >= wanted).take(self.node_of)
         return fits
 
-    def find(self, job: Job, choice: Choice) -> list[int]:
+    def find(self, job: Job, choice: Choice, among: NDArray[np.bool_] | None = None) -> list[int]:
         """Return the GPUs for a job, as many as it requests, all on one node; empty if none."""
         fits = self.fits(job)
+        if among is not None:
+            fits &= among
         if not len(fits):
             return []
         if job.gpus > 1:

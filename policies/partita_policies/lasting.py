@@ -9,19 +9,14 @@ room elsewhere.
 operator and the simulator use the same function.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from partita_policies.capacity import FreeCapacity, FreeGPU
 from partita_policies.forecast import slowdowns_together
-from partita_policies.types import GPU, Job, Node, RunningJob, Sharing
+from partita_policies.types import GPU, Job, Sharing
 
-__all__ = [
-    "SERVICES_PERCENT",
-    "best_gpu",
-    "only_lasting",
-    "without_lasting",
-]
+__all__ = ["SERVICES_PERCENT", "best_gpu", "only_lasting"]
 
 SERVICES_PERCENT = 70
 """Default limit of what lasting jobs hold together, in percent of each resource of all GPUs. An
@@ -68,40 +63,3 @@ def _slowdown(job: Job, free: FreeGPU, sharing: Sharing) -> float:
 def only_lasting(gpu: GPU) -> GPU:
     """Return a GPU as it is once all jobs that end have ended."""
     return replace(gpu, running=tuple(one for one in gpu.running if one.lasting))
-
-
-def without_lasting(gpus: Iterable[GPU], nodes: Iterable[Node]) -> tuple[list[GPU], list[Node]]:
-    """Return the GPUs and nodes as they are for jobs that end.
-
-    What lasting jobs hold is subtracted from each GPU and node, and they are not listed as running
-    jobs. A GPU on which a lasting job is alone is left out.
-    """
-    taken: dict[tuple[str, str], RunningJob] = {}
-    left = []
-    for gpu in gpus:
-        lasting = [one for one in gpu.running if one.lasting]
-        taken |= {(gpu.node, one.job): one for one in lasting}
-        if not any(one.alone for one in lasting):
-            left.append(_reduced(gpu, lasting) if lasting else gpu)
-    left_nodes = []
-    for node in nodes:
-        there = [one for (name, _), one in taken.items() if name == node.id]
-        left_nodes.append(
-            replace(
-                node,
-                cpu=max(0, node.cpu - sum(one.cpu for one in there)),
-                memory=max(0, node.memory - sum(one.host_memory for one in there)),
-                storage=max(0, node.storage - sum(one.host_storage for one in there)),
-            )
-        )
-    return left, left_nodes
-
-
-def _reduced(gpu: GPU, lasting: Sequence[RunningJob]) -> GPU:
-    return replace(
-        gpu,
-        memory=max(0, gpu.memory - sum(one.memory for one in lasting)),
-        max_jobs=gpu.max_jobs - sum(one.slots for one in lasting),
-        max_clients=gpu.max_clients - sum(one.clients for one in lasting),
-        running=tuple(one for one in gpu.running if not one.lasting),
-    )

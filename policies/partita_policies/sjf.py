@@ -11,16 +11,15 @@ memory suffices.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf
 from typing import ClassVar
 
+import numpy as np
 from pydantic import Field
 
-from partita_policies.capacity import FreeCapacity
+from partita_policies.capacity import Choice, FreeCapacity
 from partita_policies.fifo import choice_for
 from partita_policies.incremental import CapacityCache
-from partita_policies.lasting import without_lasting
 from partita_policies.types import Job, Parameters, Placement, Snapshot
 
 __all__ = ["SJF", "SJFParameters"]
@@ -71,18 +70,17 @@ class SJF:
 
     @staticmethod
     def _one_per_gpu(snapshot: Snapshot) -> list[Placement]:
-        shared = {g.id for g in snapshot.gpus if any(one.lasting for one in g.running)}
-        gpus, nodes = without_lasting(snapshot.gpus, snapshot.nodes)
         # GPUs without services come first, so a job that must be alone finds them.
-        capacity = FreeCapacity(sorted(gpus, key=lambda gpu: gpu.id in shared), nodes)
+        gpus = sorted(snapshot.gpus, key=lambda gpu: any(one.lasting for one in gpu.running))
+        capacity, places = FreeCapacity(gpus, snapshot.nodes), {g.id: n for n, g in enumerate(gpus)}
+        idle = np.array([all(one.lasting for one in gpu.running) for gpu in gpus], np.bool_)
         placements: list[Placement] = []
         for job in sorted(snapshot.jobs, key=_urgency):
-            if not capacity.has_idle:
+            if not idle.any():
                 break
-            wanted = replace(job, alone=True)
-            gpu_ids = capacity.first_fit(wanted)
-            if gpu_ids is not None and not (job.alone and shared.intersection(gpu_ids)):
-                capacity.take(wanted, gpu_ids)
+            gpu_ids = capacity.place(job, Choice.FIRST, idle)
+            if gpu_ids is not None:
+                idle[[places[gpu_id] for gpu_id in gpu_ids]] = False
                 placements.append(Placement(job.id, gpu_ids))
         return placements
 

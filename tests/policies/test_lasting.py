@@ -22,7 +22,7 @@ from partita_policies import (
 )
 from partita_policies.amounts import GPUAmounts, capacity_of, held_by
 from partita_policies.forecast import typical_duration
-from partita_policies.lasting import best_gpu, only_lasting, without_lasting
+from partita_policies.lasting import best_gpu, only_lasting
 from support.strategies import GIB, snapshots
 
 POLICIES = sorted(entry.name for entry in entry_points(group="partita.policies"))
@@ -82,14 +82,13 @@ class TestBestGPU:
             assert chosen in fits if fits else chosen is None
 
 
-class TestWithoutLasting:
-    def test_what_services_hold_is_not_there_for_other_jobs(self):
-        service = RunningJob("s", 4 * GIB, slots=2, clients=3, lasting=True)
-        other = RunningJob("o", GIB)
-        alone = RunningJob("a", 0, alone=True, lasting=True)
-        (left,), _ = without_lasting([gpu("shared", service, other), gpu("taken", alone)], [])
-        assert (left.id, left.memory, left.max_jobs, left.max_clients) == ("shared", 6 * GIB, 6, 45)
-        assert left.running == (other,)
+class TestBesideServices:
+    def test_a_job_that_shares_with_no_other_has_what_services_leave(self):
+        service = RunningJob("s", 4 * GIB, slots=7, clients=47, lasting=True)
+        gpus = gpu("shared", service), gpu("taken", RunningJob("a", 0, alone=True, lasting=True))
+        jobs = job("large", 7), job("wide", 1, slots=2), job("many", 1, clients=2), job("fits", 6)
+        answer = create("sjf", {"exclusive": True}).decide(Snapshot("p", 0.0, jobs, gpus))
+        assert [(one.job, *one.gpus) for one in answer] == [("fits", "shared")]
 
     def test_the_memory_of_services_is_counted(self):
         gpus = [

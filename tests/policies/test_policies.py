@@ -137,6 +137,8 @@ def test_jobs_spread_over_gpus_that_are_all_idle(variant):
         (Objective.PACKING, (), "g1"),
         (Objective.BALANCED, (), "g0"),
         (Objective.BALANCED, (job("large", 99), job("as-large", 99)), "g1"),
+        (Objective.BALANCED, (job("b", 12),), "g1"),
+        (Objective.BALANCED, (job("b", 0, alone=True), job("c", 0, alone=True)), "g1"),
         (Objective.COMPLETION, (job("large", 99), job("as-large", 99)), "g0"),
     ],
 )
@@ -144,10 +146,11 @@ def test_a_partition_that_packs_gets_a_job_where_the_least_memory_is_left(
     variant, objective, queue, where
 ):
     held = gpu("g1", running=(RunningJob("b", 4 * GIB),))
+    taken = gpu("g2", running=(RunningJob("whole", 0, alone=True),))
     jobs = (job("a", 5, duration=1.0), *queue)
-    snapshot = Snapshot("p", 0.0, jobs, (gpu("g0"), held), objective=objective)
+    snapshot = Snapshot("p", 0.0, jobs, (gpu("g0"), held, taken), objective=objective)
     answer = create_cached(variant).decide(snapshot)
-    assert [(one.job, *one.gpus) for one in answer] == [("a", where)]
+    assert next((one.job, *one.gpus) for one in answer) == ("a", where)
 
 
 def test_fifo_without_backfill_waits_for_the_first_of_the_queue():

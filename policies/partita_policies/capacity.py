@@ -80,7 +80,8 @@ class FreeCapacity:
     def __init__(self, gpus: Iterable[GPU], nodes: Sequence[Node] = ()) -> None:
         self._free: dict[str, FreeGPU] = {}
         self._where: dict[str, list[str]] = {}
-        self._hosts = Hosts(nodes) if nodes else None
+        self.hosts = Hosts(nodes) if nodes else None
+        """Free CPU, memory and ephemeral storage of nodes; None if unknown for all nodes."""
         self._known = (tuple(gpus), tuple(nodes))
         """The GPUs and nodes as in the snapshot."""
         self._touched: set[str] = set()
@@ -110,13 +111,8 @@ class FreeCapacity:
         if self._index is None:
             from partita_policies.gpu_index import GPUIndex  # noqa: PLC0415 - loads numpy
 
-            self._index = GPUIndex(self._rows, self._hosts)
+            self._index = GPUIndex(self._rows, self.hosts)
         return self._index
-
-    @property
-    def hosts(self) -> Hosts | None:
-        """Free CPU, memory and ephemeral storage of nodes; None if unknown for all nodes."""
-        return self._hosts
 
     def candidates(self, jobs: Iterable[Job]) -> Iterator[Job]:
         """Yield the jobs for which some GPU may have enough memory once it is their turn.
@@ -166,7 +162,7 @@ class FreeCapacity:
             refusal = CapacityShortage.JOBS
         elif job.clients > free.clients:
             refusal = CapacityShortage.CLIENTS
-        elif self._hosts is not None and not self._hosts.has(free.gpu.node, job):
+        elif self.hosts is not None and not self.hosts.has(free.gpu.node, job):
             refusal = CapacityShortage.HOST
         return refusal
 
@@ -331,8 +327,8 @@ class FreeCapacity:
             free.slots += holder.slots
             free.clients += holder.clients
             free.alone = any(other.alone for other in free.holders.values())
-        if self._hosts is not None:
-            self._hosts.give_back(free.gpu.node, holder)
+        if self.hosts is not None:
+            self.hosts.give_back(free.gpu.node, holder)
         self._reindex(gpu_ids)
         self._misfits.clear()
 
@@ -360,14 +356,14 @@ class FreeCapacity:
             where.remove(gpu.id)
             if not where:
                 del self._where[job_id]
-                if self._hosts is not None:
-                    self._hosts.give_back(gpu.node, holder)
+                if self.hosts is not None:
+                    self.hosts.give_back(gpu.node, holder)
         free.memory, free.slots, free.clients = gpu.memory, gpu.max_jobs, gpu.max_clients
         free.alone, free.holders = False, {}
 
     def _hold(self, free: FreeGPU, job_id: str, holder: RunningJob | Job) -> None:
-        if self._hosts is not None and job_id not in self._where:
-            self._hosts.take(free.gpu.node, holder)
+        if self.hosts is not None and job_id not in self._where:
+            self.hosts.take(free.gpu.node, holder)
         free.holders[job_id] = holder
         if holder.alone:
             free.memory -= free.gpu.memory
@@ -390,7 +386,7 @@ class FreeCapacity:
         for gpu_id in gpu_ids:
             free = self._free[gpu_id]
             self._index.update(self._position[gpu_id], free)
-        if self._hosts is not None and (left := self._hosts.left(free.gpu.node)) is not None:
+        if self.hosts is not None and (left := self.hosts.left(free.gpu.node)) is not None:
             self._index.update_node(free.gpu.node, left)
 
     def _reach(self, job: Job, free: FreeGPU) -> int:

@@ -124,10 +124,7 @@ class GPUIndex:
             members = np.flatnonzero(fits & (self.node_of == node))
             best = self._key(job, choice)[members].argsort(kind="stable")[: job.gpus]
             return sorted(members[best].tolist())
-        if choice is Choice.FIRST:
-            index = int(fits.argmax())
-        else:
-            index = int(np.where(fits, self._key(job, choice), _NEVER).argmin())
+        index = int(np.where(fits, self._key(job, choice), _NEVER).argmin())
         return [index] if fits[index] else []
 
     def _key(self, job: Job, choice: Choice) -> NDArray[np.int64]:

@@ -46,9 +46,7 @@ async def test_a_full_gpu_answers_so_mps_works(canaries: CanaryRunner, fake_gpus
 
 
 @pytest.mark.usefixtures("hung")
-async def test_one_that_hangs_is_killed_and_known_until_it_has_exited(
-    fake_gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch
-):
+async def test_one_that_hangs_is_killed_and_known_until_it_has_exited(fake_gpus, monkeypatch):
     canaries = CanaryRunner(uuid_of(0), fake_gpus.folder / "pipe", lambda: None, 0.5)
     with monkeypatch.context() as patch:
         patch.setattr(canary_check, "_kill", AsyncMock())  # it hangs in the driver

@@ -139,11 +139,8 @@ async def test_a_claim_that_is_deleted_while_it_is_prepared_is_let_go() -> None:
 
 
 async def test_refused_memory_is_added_to_a_profile_that_no_watch_has_told_of() -> None:
-    kube, state, refused = (
-        FakeKube(profile_body()),
-        a_state(),
-        RefusedMemory("team-a", "resnet", GIB),
-    )
+    kube, state = FakeKube(profile_body()), a_state()
+    refused = RefusedMemory("team-a", "resnet", GIB)
     for _ in range(2):
         assert await add_refused(kube, state, refused, START)  # type: ignore[arg-type]
     assert state.profiles.refused("team-a", "resnet") == GIB

@@ -203,9 +203,7 @@ async def test_without_the_api_server_it_is_lost_in_time(leases: Leases, clock: 
     assert clock.now - began <= 18
 
 
-async def test_a_short_outage_and_a_sleep_in_which_none_replaces_it_are_survived(
-    leases: Leases, clock: Clock
-):
+async def test_a_short_outage_and_a_sleep_alone_are_survived(leases: Leases, clock: Clock):
     one = await leading(leases)
     leases.down = True
     clock.now += 10

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from math import inf
 from typing import ClassVar
 
-import numpy as np
 from pydantic import Field
 
 from partita_policies.capacity import Choice, FreeCapacity
@@ -70,6 +69,8 @@ class SJF:
 
     @staticmethod
     def _one_per_gpu(snapshot: Snapshot) -> list[Placement]:
+        import numpy as np  # noqa: PLC0415 - the operator decides with it, and starts without
+
         # GPUs without services come first, so a job that must be alone finds them.
         gpus = sorted(snapshot.gpus, key=lambda gpu: any(one.lasting for one in gpu.running))
         capacity, places = FreeCapacity(gpus, snapshot.nodes), {g.id: n for n, g in enumerate(gpus)}
